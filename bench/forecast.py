@@ -504,7 +504,8 @@ class Probes:
             return {uid: RunEstimate("known", 1, _Law(NAMES.index(job))) for uid, job in jobs}
         records = self._truth.records
         running = self._runs.open_runs(
-            (records[each.uid], (now - each.admitted) // SECOND) for each in held if each.admitted is not None
+            ((records[each.uid], (now - each.admitted) // SECOND) for each in held if each.admitted is not None),
+            now // SECOND,
         )
         found = ((uid, self._runs.estimate(records[uid], running)) for uid in uids)
         return {uid: each for uid, each in found if each is not None}
@@ -588,19 +589,23 @@ def _score(each: SavedForecast, correction: Correction) -> Score:
 
 def judged(found: Iterable[SavedForecast]) -> Iterator[CalibrationFigures]:
     """The figures of each world, seed and ClusterQueue, without the forecasts that the correction learned from first;
-    then those of each world."""
+    then those of each world, and of each of its ClusterQueues with all seeds."""
     by_queue: dict[tuple[str, str, str], list[SavedForecast]] = defaultdict(list)
     for each in found:
         by_queue[each.world, str(each.seed), each.queue].append(each)
-    together: dict[str, list[list[Score]]] = defaultdict(list)
+    together: dict[str, dict[str, list[list[Score]]]] = defaultdict(lambda: defaultdict(list))
     for (world, seed, queue), rows in sorted(by_queue.items()):
         scores = scored(rows)
         settled = scores[min(LEARNING, len(scores) // 2) :]
-        together[world].append(settled)
+        together[world][queue].append(settled)
         yield from _by_size(world, seed, queue, [settled])
     for world, queues in together.items():
-        if len(queues) > 1:
-            yield from _by_size(world, "all", "all", queues)
+        every = [settled for seeds in queues.values() for settled in seeds]
+        if len(every) > 1:
+            yield from _by_size(world, "all", "all", every)
+        if len(queues) > 1 and len(every) > len(queues):
+            for queue, seeds in queues.items():
+                yield from _by_size(world, "all", queue, seeds)
 
 
 def _by_size(world: str, seed: str, queue: str, scores: Sequence[Sequence[Score]]) -> Iterator[CalibrationFigures]:
@@ -744,14 +749,16 @@ def _range(found: tuple[float, float] | None, between: str) -> str:
 
 
 def table(rows: Sequence[CalibrationFigures]) -> Iterator[str]:
-    """The lines of a Markdown table: the figures of each world, with all seeds and ClusterQueues together."""
+    """The lines of a Markdown table: the figures of each world with all seeds and ClusterQueues together, and those of
+    each ClusterQueue of a world with several."""
     yield "| world | seeds | jobs | forecasts | days | P90 raw | P90 | range | P50 | error raw | error | baseline |"
     yield "| --- " * 12 + "|"
     for world in dict.fromkeys(row.world for row in rows):
         of_world = [row for row in rows if row.world == world]
         seeds = ", ".join(dict.fromkeys(row.seed for row in of_world if row.seed not in ("all", "0")))
         for row in [row for row in of_world if row.seed == "all"] or of_world:
-            names = (world, seeds) if row.size == "all" else ("", "")
+            name = row.queue if row.seed == "all" and row.queue != "all" else world
+            names = (name, seeds) if row.size == "all" else ("", "")
             covered = f"{row.p90_raw:.2f}", f"{row.p90:.2f}", _range(row.p90_range, " to "), f"{row.p50:.2f}"
             errors = (f"{each:.0f}" for each in (row.error_raw_minutes, row.error_minutes, row.baseline_error_minutes))
             cells = (*names, row.size, str(row.scored), str(row.days), *covered, *errors)

@@ -64,8 +64,10 @@ def _philly(text: str) -> str:
 
 
 def one_pool(trace: Trace) -> Trace:
-    """The trace with all jobs in one namespace and ClusterQueue."""
-    return replace(trace, jobs=tuple(msgspec.structs.replace(job, namespace="pool") for job in trace.jobs))
+    """The trace with all jobs in one namespace and ClusterQueue. Run times are learned by LocalQueues: there is one for
+    each namespace and user."""
+    jobs = (msgspec.structs.replace(job, namespace="pool", queue=f"{job.namespace}-{job.queue}") for job in trace.jobs)
+    return replace(trace, jobs=tuple(jobs))
 
 
 def case_of(trace: Trace, procs: int | None, **spec: Any) -> Case:

@@ -12,6 +12,7 @@ from pykueue import settings
 from pykueue.api import config
 from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
 from pykueue.errors import ConfigurationError
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.lifecycle.facts import LifecycleOptions
 
 
@@ -321,3 +322,28 @@ class TestBesideACluster:
 
     def test_defaults_are_not_named(self) -> None:
         assert not list(settings.notices_beside(settings.defaults()))
+
+
+@pytest.mark.parametrize(
+    ("rows", "gate", "label_keys", "annotation_keys"),
+    [
+        (({"name": "a", "sourceLabelKey": "kept"}, {"name": "own"}), True, ("team", "kept", "own"), ()),
+        (({"name": "a", "sourceLabelKey": "team"}, {"name": "b", "sourceAnnotationKey": "x"}), True, ("team",), ("x",)),
+        (({"name": "own"}, {"name": "b", "sourceAnnotationKey": "x"}), False, ("team",), ()),
+    ],
+)
+def test_jobs_pass_on_what_metrics_read_from_workloads(
+    rows: tuple[dict[str, Any], ...], gate: bool, label_keys: tuple[str, ...], annotation_keys: tuple[str, ...]
+) -> None:
+    others = [
+        {"name": "q", "sourceLabelKey": "of-a-queue"},
+        {"name": "c", "sourceKind": "Cohort", "sourceAnnotationKey": "y"},
+    ]
+    measured = [{**row, "sourceKind": "Workload", "trackedValues": ["1"]} for row in rows]
+    found = load(
+        metrics={"customLabels": [*others, *measured]},
+        integrations={"labelKeysToCopy": ["team"]},
+        featureGates={"CustomMetricLabels": gate},
+    )
+    options = IntegrationOptions.of(found.configuration, found.gates)
+    assert (options.label_keys_to_copy, options.annotation_keys_to_copy) == (label_keys, annotation_keys)

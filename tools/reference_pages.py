@@ -273,7 +273,8 @@ def metrics_page() -> Iterator[str]:
         "With the gate `CustomMetricLabels`, `metrics.customLabels` of the Configuration adds labels: each row names a"
         " label or an annotation of ClusterQueues, Cohorts, LocalQueues or Workloads, whose value becomes the label"
         " `custom_` + its `name`. The column *custom labels of* has the kinds that apply to a metric. Values that"
-        f" `trackedValues` does not list are one value, `{custom_labels.UNTRACKED}`.\n"
+        f" `trackedValues` does not list are one value, `{custom_labels.UNTRACKED}`. A label or an annotation of"
+        " Workloads is copied from the job when its Workload is created.\n"
     )
     yield from table(
         ["metric", "type", "labels", "custom labels of", "enabled by", "meaning"],
@@ -294,6 +295,18 @@ def metrics_page() -> Iterator[str]:
 def limits_page() -> Iterator[str]:
     """What the embedded server does not offer."""
     yield unsupported.page()
+
+
+_NOT_SHIPPED: Final = [
+    ["`cmd/importer`", "running pods cannot be imported"],
+    ["`cmd/experimental/kueue-priority-booster`", "the annotation takes effect; no program sets it"],
+    ["`cmd/kueueviz`", "the dashboard is another one, with other routes"],
+    ["`config/components/prometheus` (ServiceMonitor)", "a Service and the role `kueue-metrics-reader`"],
+    ["`config/components/certmanager`", "the manager issues its certificate, or reads `webhook.certDir`"],
+    ["`config/components/visibility-apf`", "no FlowSchema and no PriorityLevelConfiguration"],
+    ["chart of `kueue-populator`", "`pykueue populator` runs it; Deployment and roles are yours to write"],
+    ["flags `--zap-*`", "`--log-level` and `--log-format`"],
+]
 
 
 def migration_page() -> Iterator[str]:
@@ -334,10 +347,11 @@ def migration_page() -> Iterator[str]:
         "These messages of conditions and Events are equal to Kueue's, figures and punctuation included: why a Workload"
         " got no flavors or no place (`couldn't assign flavors to pod set …`), preemption with its UIDs and paths,"
         " reservation and admission, evictions by queues, checks, deactivation, time limits and readiness of pods,"
-        " `PodsReady`, gates of admission, reset checks, and `Active` of ClusterQueues and LocalQueues. Figures beyond"
-        " them are in `pykueue explain` and `pykueue plan`. Not equal: messages of what only pykueue does (a"
-        " reservation that does not hold when its checks have passed, preemption loops, a Workload that cannot be"
-        " evaluated), of ProvisioningRequests, of malformed node affinity, and of refusals by webhooks and schemas.\n"
+        " `PodsReady`, gates of admission, reset checks, checks by ProvisioningRequests, and `Active` of"
+        " ClusterQueues and LocalQueues. Figures beyond them are in `pykueue explain` and `pykueue plan`."
+        " Not equal: messages of what only pykueue does (a reservation that does not hold when its checks have passed,"
+        " preemption loops, a Workload that cannot be evaluated), of ProvisioningRequests that cannot be"
+        " created, of malformed node affinity, and of refusals by webhooks and schemas.\n"
     )
     missing = features.missing_by_default()
     yield f"## What is missing: gates that are on in Kueue ({len(missing)})\n"
@@ -345,6 +359,8 @@ def migration_page() -> Iterator[str]:
     off = [gate for gate in features.GATES.values() if not gate.implemented and not gate.default_in_kueue]
     yield f"## What is missing: gates that are off in Kueue ({len(off)})\n"
     yield from table(["gate", "what is missing"], ([code(gate.name), gate.meaning] for gate in off))
+    yield f"## What is missing: programs and manifests of Kueue's repository ({len(_NOT_SHIPPED)})\n"
+    yield from table(["in Kueue", "here"], _NOT_SHIPPED)
     yield "## Kinds of jobs\n"
     here = {row.framework for row in BUILT_IN if row.implementation is not None}
     yield from table(

@@ -95,12 +95,15 @@ class CertificateAuthority:
 def still_good(
     certificate: bytes, now: datetime.datetime, hosts: Sequence[str] = (), renew_days: int = RENEW_DAYS
 ) -> bool:
-    """Whether a certificate is valid for at least `renew_days` more, and for exactly these hosts."""
+    """Whether a certificate is valid now, for at least `renew_days` more, and for exactly these hosts.
+
+    One that was made while the clock was ahead is not valid yet: it is replaced like one that has expired.
+    """
     try:
         found = x509.load_pem_x509_certificate(certificate)
     except ValueError:
         return False
-    if found.not_valid_after_utc - now < datetime.timedelta(days=renew_days):
+    if found.not_valid_before_utc > now or found.not_valid_after_utc - now < datetime.timedelta(days=renew_days):
         return False
     if not hosts:
         return True

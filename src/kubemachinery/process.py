@@ -90,9 +90,14 @@ def raise_open_files_limit() -> None:
 
 
 def stop_event() -> asyncio.Event:
-    """Return an event that SIGTERM or SIGINT sets. From now on these signals do nothing else."""
+    """Return an event that SIGTERM, SIGINT or SIGHUP sets. From now on these signals do nothing else.
+
+    SIGHUP comes when the terminal is closed; a program that was started with `nohup` ignores it.
+    """
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+            continue
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
 

@@ -69,7 +69,7 @@ def test_a_change_that_takes_a_flavor_away_names_the_jobs_that_never_start() -> 
     found = compare(trace(jobs), base, gone, warm_up=0.0)
     assert value(found, REPLAYED, "notStarted") == 0
     assert value(found, CHANGED, "notStarted") == 1
-    assert "With the change: 1 jobs do not start: default/job-9." in comparison_report.following(found)
+    assert "With the change: 1 job does not start: default/job-9." in comparison_report.following(found)
 
 
 def test_fair_sharing_in_the_change_only_evicts_and_loses_work() -> None:
@@ -163,13 +163,13 @@ def test_unknown_run_times_are_drawn_above_what_was_seen_and_are_the_same_on_bot
         (outcome,) = (each for each in column.replay.outcomes if each.job.uid == cut.uid)
         lengths.add((outcome.finished or 0) - (outcome.started or 0))
     assert lengths == {200}
-    assert "The run times of 1 jobs that did not end by themselves are drawn." in comparison_report.following(found)
+    assert "1 job did not end by itself: its run time is drawn." in comparison_report.following(found)
 
 
 def test_a_job_of_which_nothing_is_known_runs_until_the_end() -> None:
     found = compare(recorded([job(0, 0, run=None)]), case(*queue()), case(*queue()), warm_up=0.0)
     assert found.endless == 1
-    assert "Of 1 jobs no run time is known: they run until the end." in comparison_report.following(found)
+    assert "No run time is known of 1 job: counted until the end." in comparison_report.following(found)
 
 
 def test_repeated_draws_show_their_range() -> None:

@@ -99,6 +99,15 @@ def test_a_job_that_is_evicted_in_every_period_ends_the_replay_after_many() -> N
     assert 300 < len(attempts(found, 0)) < 500
 
 
+def test_a_job_that_was_given_up_does_not_prolong_the_replay() -> None:
+    """A run of a hundred days overdraws an hour a day by six years; the other job is given up after 400 periods."""
+    found = compared([job(0, 0, run=100 * DAY), job(1, 4 * HOUR, run=60)], limited())
+    shown = found.column(CHANGED)
+    assert shown is not None
+    assert starts(found, CHANGED)["job-1"] is None
+    assert 400 * DAY < shown.replay.reached - START < 510 * DAY
+
+
 def test_only_what_fits_is_admitted() -> None:
     """One of two hours is committed; a job that may take longer than an hour waits, and one behind it starts."""
     jobs = [
@@ -115,7 +124,7 @@ def test_a_job_that_no_period_has_hours_for_never_starts(limit: int | None) -> N
     jobs = [job(0, 0, run=600, limit_seconds=limit), job(1, 10, run=60, limit_seconds=60)]
     found = compared(jobs, limited(admit="OnlyIfItFits"))
     assert starts(found, CHANGED) == {"job-0": None, "job-1": 10}
-    assert "With the change: 1 jobs do not start: default/job-0." in comparison_report.following(found)
+    assert "With the change: 1 job does not start: default/job-0." in comparison_report.following(found)
 
 
 def test_a_budget_of_no_hours_admits_nothing() -> None:

@@ -71,7 +71,7 @@ def test_a_limit_that_the_run_exceeds_was_not_enforced() -> None:
 def test_jobs_that_never_ran_are_left_out_and_counted() -> None:
     found = of(HEAD + line(1, 0) + line(2, 1, ran=-1) + line(3, 2, asked=0))
     assert [job.name for job in found.jobs] == ["job-1"]
-    assert "2 jobs without processors or without a run time are left out" in found.notices
+    assert "left out 2 jobs without processors or without a run time" in found.notices
 
 
 def test_a_header_that_announces_another_number_of_jobs_is_reported() -> None:
@@ -91,6 +91,17 @@ def test_jobs_that_are_out_of_order_are_sorted() -> None:
 def test_names_replace_numbers() -> None:
     found = of(HEAD + line(1, 0, queue=1) + line(2, 0, queue=2), names={"queue": ["research"], "user": ["ana"]})
     assert [(job.namespace, job.queue) for job in found.jobs] == [("research", "ana"), ("queue-2", "ana")]
+
+
+def test_users_whose_names_no_object_can_have_get_numbers_as_local_queues() -> None:
+    """The name stays that of the user, for Budgets and estimates."""
+    names = {"user": ["ana@example.com", "user-1", "system:serviceaccount:ci:runner"], "queue": ["Research"]}
+    found = of("".join(line(number, 0, queue=1, user=number) for number in (1, 2, 3)), names=names)
+    assert [job.user for job in found.jobs] == names["user"]
+    assert [job.queue for job in found.jobs] == ["user-1-x", "user-1", "user-3"]
+    assert {job.namespace for job in found.jobs} == {"queue-1"}
+    shown = [each.metadata.name for each in found.objects if isinstance(each, kueue.LocalQueue)]
+    assert sorted(shown) == ["user-1", "user-1-x", "user-3"]
 
 
 def test_executables_without_names_are_different_programs() -> None:

@@ -70,6 +70,25 @@ def test_figures_of_a_world_have_the_range_of_its_single_queues() -> None:
     assert together.p90 == 0.75
 
 
+def test_queues_of_a_world_have_figures_of_all_seeds_together() -> None:
+    rows = [
+        msgspec.structs.replace(row(number, HOUR if queue == "a" else 5 * HOUR, seed=seed), queue=queue)
+        for queue in ("a", "b")
+        for seed in (1, 2)
+        for number in range(4)
+    ]
+    found = {each.queue: each for each in forecast.judged(rows) if each.seed == "all" and each.size == "all"}
+    assert {queue: (each.scored, each.p90_raw) for queue, each in found.items()} == {
+        "all": (8, 0.5),
+        "a": (4, 1.0),
+        "b": (4, 0.0),
+    }
+    lines = list(forecast.table(list(forecast.judged(rows))))
+    assert [line.split("|")[1].strip() for line in lines[2:] if "| all |" in line] == ["strict", "a", "b"]
+    one_seed = [each for each in rows if each.seed == 1]
+    assert [each.queue for each in forecast.judged(one_seed) if each.seed == "all"] == ["all", "all"]
+
+
 def test_the_range_of_a_figure_follows_from_its_days() -> None:
     # Half of the days are covered as a whole: 40 forecasts are 8 observations.
     days = [[number % 2 == 0] * 5 for number in range(8)]

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import click
 import pytest
 
 from pykueue import cli
@@ -96,6 +97,52 @@ def test_the_table_names_every_command_there_is() -> None:
     commands = {path.stem for path in modules if "\ndef command(" in path.read_text()}
     assert {verb.module for verb in cli.VERBS.values() if verb.attribute == "command"} == commands
     assert all(verb.summary.endswith(".") for verb in cli.VERBS.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("list clusterqueue -o=json", "clusterqueue -o json"),
+        ("list lq -n=team -l=a=b x", "lq -n team -l a=b x"),
+        ("list lq -nteam --namespace=x", "lq -nteam --namespace=x"),
+        ("history -n=team", "-n team"),
+        ("history list -n=team", "list -n team"),
+        ("stop cq a --dry-run -n=team", "cq a --dry-run -n team"),
+        ("create lq a -c -n=b -n=c", "lq a -c -n=b -n c"),
+        ("cancel a -- -n=b", "a -- -n=b"),
+        ("submit --name a -n=team run -n=1", "--name a -n team run -n=1"),
+        ("queue -A=b", "-A=b"),
+        ("get cq a -o=json", "cq a -o=json"),
+    ],
+)
+def test_short_option_may_have_its_value_after_an_equals_sign(words: str, read: str) -> None:
+    arguments = cli.program.resolve_command(click.Context(cli.program), words.split())[2]
+    assert arguments == read.split()
+
+
+def test_short_option_with_an_equals_sign_takes_effect() -> None:
+    assert json.loads(run("version", "-o=json").stdout)["pykueue"] == __version__
+
+
+@pytest.mark.parametrize(
+    ("words", "received"),
+    [
+        ("get kwl a -n=b -o=jsonpath={.spec.active}", "get workloads.kueue.x-k8s.io a -n=b -o=jsonpath={.spec.active}"),
+        ("patch lq a -nshared --patch {}", "patch localqueues.kueue.x-k8s.io a -nshared --patch {}"),
+        ("delete rf -- a", "delete resourceflavors.kueue.x-k8s.io -- a"),
+        ("describe cq a -h", "Usage:"),
+        ("edit cq --help", "Usage:"),
+    ],
+)
+def test_kubectl_receives_the_words_as_they_are(
+    words: str, received: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    printed = run(*words.split()).stdout
+    assert printed.startswith(received) if received == "Usage:" else printed == f"{received}\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from kubemachinery.errors import UsageError
+from pykueue import wording
 from pykueue.cli import flags, history, printing, report
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import OutputFormat, TableColumn
@@ -232,6 +233,28 @@ def test_jobs_of_the_history_are_written_into_a_file_as_a_table(tmp_path: Path) 
 def test_usage_for_programs_is_not_rounded_to_two_decimals(output: str, hours: str) -> None:
     usage = UsageItem({"queue": "q"}, "cpu", "28")
     assert str(report._usage_rows([usage], is_table=output == "table")[0]["hours"]) == hours
+
+
+@pytest.mark.parametrize(("output", "hours"), [("table", "1.50Gi"), ("csv", str(1.5 * 2**30))])
+def test_usage_of_memory_is_in_gi_in_a_table(output: str, hours: str) -> None:
+    usage = documents.UsageItem({"queue": "q"}, "memory", str(3600 * 3 * 2**29))
+    assert str(report._usage_rows([usage], is_table=output == "table")[0]["hours"]) == hours
+
+
+@pytest.mark.parametrize("output", ["csv", "json"])
+def test_machine_formats_are_written_as_they_are(output: str, capfd: pytest.CaptureFixture[str]) -> None:
+    name = "a\x1b[31mred\x1b[0m"
+    report._print(["user"], [{"user": name}], output, "nothing")
+    written = capfd.readouterr().out
+    assert written == (f"user\n{name}\n" if output == "csv" else json.dumps([{"user": name}], indent=2) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 jobs wait"), (1, "1 job waits"), (2, "2 jobs wait"), (1204, "1,204 jobs wait")]
+)
+def test_noun_and_verb_agree_with_their_number(number: int, text: str) -> None:
+    assert wording.counted(number, "job waits", "jobs wait") == text
+    assert wording.counted(number, "job") == text.rpartition(" ")[0]
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+user", "-2+3", "@SUM(A1)", "\t=1"])

@@ -518,7 +518,12 @@ async def test_the_client_of_python_works_where_a_loop_runs_as_in_notebooks(home
         assert client.logs(job).strip() == str(tmp_path)
         with pytest.raises(TypeError, match="unexpected keyword argument 'gpu'"):
             client.submit(["true"], gpu=1)  # type: ignore[call-arg]
+        changes = client.watch()
+        assert next(changes).type == "ADDED"
     client.close()  # once more does no harm
+    changes.close()
+    with pytest.raises(UsageError, match="the client is closed"):
+        client.status(job)
     with pytest.raises(UsageError, match="No such file"):
         pykueue.Client(kubeconfig=str(tmp_path / "none"))
 

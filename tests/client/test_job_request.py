@@ -24,6 +24,14 @@ def container(**more: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("given", [1, None, b"x", "a\0b", "a\udc80"])
+def test_words_and_values_that_no_process_can_get_are_refused(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"^command: .* (is not text|cannot be sent)$"):
+        job("echo", given)
+    with pytest.raises(UsageError, match=r"^environment A: .* (is not text|cannot be sent)$"):
+        job("echo", environment={"A": given})
+
+
 def test_a_command_alone_is_enough() -> None:
     made = job("python", "train.py")
     assert made["metadata"] == {

@@ -36,6 +36,16 @@ def test_waiting_for_a_cancelled_job_reports_the_cancellation(
     assert kueue.status(running).state == "Running"
 
 
+@pytest.mark.parametrize("name", ["", "job/"])
+def test_an_empty_name_names_no_job(kueue: Kueue, name: str) -> None:
+    """As of a variable of a shell script that is not set: no job is cancelled for it."""
+    running = kueue.submit(["sleep", "3600"], cpu=1)
+    for call in (kueue._client.cancel, kueue._client.status, kueue._client.wait, kueue._client.logs):
+        with pytest.raises(UsageError, match="names no job: the name is empty"):
+            kueue._run(call(name))
+    assert kueue.status(running).state in ("Starting", "Running")
+
+
 CLASSES = {
     "WorkloadPriorityClass": ("kueue.x-k8s.io/v1beta2", {"kueue.x-k8s.io/priority-class": "urgent"}, {}),
     "PriorityClass": ("scheduling.k8s.io/v1", {}, {"priorityClassName": "urgent"}),

@@ -238,6 +238,42 @@ async def test_late_reservation_of_a_former_leader_is_refused(server: real.Clien
         assert (await env.forge_reservation("w", 0, f"pykueue-manager-term-{term}"))[0] == 200
 
 
+# --- Conversion -------------------------------------------------------------------------------------------------------
+
+_COHORT_CRD: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cohorts.kueue.x-k8s.io"
+
+
+async def _store(env: Environment, version: str) -> None:
+    """Have Cohorts stored in a version from now on; what is stored stays as it is."""
+    crd = (await env.send("GET", _COHORT_CRD))[1]
+    for each in crd["spec"]["versions"]:
+        each["storage"] = each["name"] == version
+    assert (await env.send("PUT", _COHORT_CRD, crd))[0] == 200
+
+
+async def test_manager_starts_although_objects_cannot_be_listed_without_its_conversion(
+    server: real.Client, tmp_path: Path
+) -> None:
+    """Objects of an older version are listed only while the conversion webhook answers, which the last manager
+    registered and this one has to serve."""
+    new, old = "/apis/kueue.x-k8s.io/v1beta2/cohorts", "/apis/kueue.x-k8s.io/v1beta1/cohorts"
+    async with watched.env(server, "converted") as env:
+        async with manager(server.kubeconfig(), tmp_path):
+            await env.begin()
+        await env.forget_managers()
+        await _store(env, "v1beta1")
+        cohort = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Cohort", "metadata": {"name": "old"}}
+        await env.insist("POST", old, cohort)
+        await _store(env, "v1beta2")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await env.send("GET", new))[0] == 200:
+                await asyncio.sleep(0.1)
+            async with manager(server.kubeconfig(), tmp_path) as process:
+                while (await env.send("GET", new))[0] != 200:
+                    assert process.returncode is None
+                    await asyncio.sleep(0.1)
+
+
 # --- The checker ------------------------------------------------------------------------------------------------------
 
 

@@ -45,6 +45,16 @@ async def test_every_local_queue_is_sampled_also_without_an_admission_scope(tmp_
             await env.until(lambda: _has_figures(env))
 
 
+async def test_resources_of_a_local_queue_that_has_used_nothing_are_zero(tmp_path: Path) -> None:
+    async with environment(tmp_path, **SHARING) as env:
+        await env.queues(cpu="1")
+        async with env.manager(**SHARING):
+            await env.until(lambda: _has_figures(env))
+            found = await env.read("LocalQueue", "lq")
+            consumed = get(found, "status", "fairSharing", "admissionFairSharingStatus", "consumedResources")
+            assert consumed == {"cpu": "0"}
+
+
 @pytest.mark.parametrize("why", ["stopped", "no-cluster-queue", "no-fair-sharing"])
 async def test_the_figures_of_a_local_queue_that_is_not_sampled_stay(tmp_path: Path, why: str) -> None:
     """Its history is not lost while it is stopped, its ClusterQueue is missing, or the Configuration lacks the block."""

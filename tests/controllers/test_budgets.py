@@ -77,6 +77,65 @@ async def test_with_evict_a_running_workload_is_requeued_when_the_limit_is_reach
 
 
 @scenario
+async def test_a_limit_that_is_lowered_below_what_is_spent_is_reached_at_once(made: BudgetWorld) -> None:
+    """[BU5], [BU7] The group reaches no level by spending any more."""
+    async with made.manager():
+        await made.install(budget(hours=1, whenSpent="Evict"))
+        await made.until(-800)
+        await made.submit("long", 700)
+        await made.until(-400)
+        await made.set_limit("cpu", hours="0.1")
+        await made.until(-398)
+        assert (await made.condition("long", "Evicted"))["reason"] == "AdmissionCheck"
+        assert len(await made.events("BudgetSpent")) == 1
+
+
+@scenario
+async def test_running_workloads_of_a_spent_group_are_evicted_once_the_budget_evicts(made: BudgetWorld) -> None:
+    async with made.manager():
+        await made.install(budget())
+        await made.until(-800)
+        await made.submit("long", 700)
+        await made.until(-400)
+        assert await made.is_admitted("long")
+        await made.api.patch(BUDGETS, "cpu", {"spec": {"whenSpent": "Evict"}})
+        await made.until(-398)
+        assert (await made.condition("long", "Evicted"))["reason"] == "AdmissionCheck"
+        assert len(await made.events("BudgetSpent")) == 1, "it was announced when it was reached"
+
+
+@scenario
+async def test_a_limit_that_is_reached_while_no_manager_runs_is_reached_at_its_start(made: BudgetWorld) -> None:
+    """[BU5], [BU7]"""
+    async with made.manager():
+        await made.install(budget(whenSpent="Evict"))
+        await made.until(-800)
+        await made.submit("long", 700)
+        await made.until(-800 + 300)
+    await made.until(-400)
+    async with made.manager():
+        await made.until(-396)
+        assert (await made.condition("long", "Evicted"))["reason"] == "AdmissionCheck"
+        assert len(await made.events("BudgetSpent")) == 1
+
+
+@scenario
+async def test_a_budget_that_is_created_again_evicts_by_what_its_period_had_already(made: BudgetWorld) -> None:
+    """[BU5], [BU8]"""
+    async with made.manager():
+        await made.install(budget(hours=1, whenSpent="Evict"))
+        await made.until(-800)
+        await made.submit("long", 700)
+        await made.until(-400)
+        await made.api.delete(BUDGETS, "cpu")
+        await asyncio.sleep(2)
+        assert await made.is_admitted("long"), "without its Budget no Workload is stopped"
+        await made.api.create(BUDGETS, budget(whenSpent="Evict"))
+        await made.until(-394)
+        assert (await made.condition("long", "Evicted"))["reason"] == "AdmissionCheck"
+
+
+@scenario
 async def test_with_let_run_the_overdraft_is_a_debt_of_the_next_period(made: BudgetWorld) -> None:
     """[BU5] Scenario 4: 90 s over the limit of 360 s; the next period has 270 s."""
     async with made.manager():

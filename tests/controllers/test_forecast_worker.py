@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import logging
 import statistics
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,8 +18,9 @@ from kubemachinery import meta
 from kubemachinery.meta import SECOND
 from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
 from pykueue.api import kueue
-from pykueue.controllers import forecast_question
+from pykueue.controllers import forecast_question, forecast_worker
 from pykueue.controllers.forecast_question import EstimatedDraws, ForecastAnswer, ForecastQuestion
+from pykueue.controllers.forecast_worker import LENGTH
 from pykueue.controllers.forecaster import Forecaster, ForecastFailed, ProcessWorker
 from pykueue.history.learning import Run, RunDistribution, RunEstimate
 from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
@@ -87,6 +91,35 @@ def test_the_process_gives_the_same_answer() -> None:
             await worker.close()
 
     assert asyncio.run(work()) == forecast_question.answer(question())
+
+
+def test_the_process_ends_without_a_message_if_the_manager_was_killed() -> None:
+    asked = question()
+    message = forecast_question.encode(asked, [forecast_question.encode_objects(asked.case.objects)])
+    command = [sys.executable, "-m", forecast_worker.__name__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(LENGTH.pack(len(message)) + message)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+def test_the_process_reads_the_file_that_is_in_the_place_of_the_history(tmp_path: Path) -> None:
+    path, stores = tmp_path / "history.db", dict[Path, HistoryStore]()
+    HistoryStore(path).close()
+    first = forecast_worker._store(path, stores)
+    assert first is not None
+    assert forecast_worker._store(path, stores) is first
+    path.rename(tmp_path / "history.db.damaged")
+    HistoryStore(path).close()
+    second = forecast_worker._store(path, stores)
+    assert second is not None
+    assert second is not first
+    second.close()
 
 
 def test_a_slow_or_dead_process_is_an_error_and_the_next_question_starts_another() -> None:

@@ -105,6 +105,46 @@ async def test_an_end_that_the_manager_writes_itself_is_counted_once(env: Enviro
         assert (found[finished], found[executed]) == (1, 1)
 
 
+async def test_release_of_quota_is_timed_once_whichever_client_writes_it(env: Environment) -> None:
+    def latency(reason: str) -> str:
+        return f'kueue_workload_eviction_latency_seconds_count{{cluster_queue="cq",reason="{reason}",{STANDALONE}}}'
+
+    def released(found: dict[str, Any]) -> dict[str, Any]:
+        def condition(type_: str, status: str, reason: str) -> dict[str, str]:
+            moment = "2026-01-01T00:00:00Z"
+            return {"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": moment}
+
+        new = [condition("Evicted", "True", "ByClient"), condition("QuotaReserved", "False", "Pending")]
+        new.append(condition("Admitted", "False", "NoReservation"))
+        written = {each["type"] for each in new}
+        others = [each for each in found["status"]["conditions"] if each["type"] not in written]
+        return {"admission": None, "conditions": [*others, *new]}
+
+    async with env.manager() as manager:
+        await env.queues("1")
+        await env.workload("one")
+        await env.until_condition("one", "Admitted", "True/Admitted")
+        await env.amend("Workload", "one", released)
+
+        async def is_counted() -> bool:
+            return latency("ByClient") in await page(env)
+
+        await env.until(is_counted)
+        await env.finish("one")
+        await env.job("two")
+
+        async def second() -> str:
+            return next((name for each in await env.all("Workload") if (name := each["metadata"]["name"]) != "one"), "")
+
+        await env.until(second)
+        await env.until_condition(await second(), "Admitted", "True/Admitted")
+        await env.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "HoldAndDrain"}})
+        await env.until_condition(await second(), "QuotaReserved", "False/Suspended")
+        await env.until_quiet(manager)
+        found = await page(env)
+        assert (found[latency("ByClient")], found[latency("ClusterQueueStopped")]) == (1, 1)
+
+
 async def test_what_a_pod_waited_for_is_timed_from_job_to_workload_and_from_admission_to_the_open_gate(
     tmp_path: Path,
 ) -> None:

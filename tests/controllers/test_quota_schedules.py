@@ -131,6 +131,19 @@ async def test_at_the_end_of_a_window_running_work_goes_on_above_quota_and_nothi
 
 
 @virtual_time
+async def test_usage_above_a_quota_leaves_the_status_when_it_ends() -> None:
+    async with site(cpu=1) as made, leading(made.client, made.clock, ON):
+        await made.schedule("nights", -1, 60, target(nominalQuota=4))
+        await made.workload("w", cpu=4)
+        await asyncio.sleep(61 * 60)
+        assert (await made.status("nights"))["overcommitted"][0]["used"] == "4"
+        await made.client.delete(kind("Workload"), "w", "default")
+        await asyncio.sleep(60)
+        assert await made.reserved() == []
+        assert "overcommitted" not in await made.status("nights")
+
+
+@virtual_time
 async def test_as_few_as_needed_are_evicted_and_get_notice() -> None:
     """Of three Workloads one is enough: the newest of the lowest priority."""
     async with site(cpu=6) as made, leading(made.client, made.clock, ON):

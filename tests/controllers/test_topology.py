@@ -276,6 +276,48 @@ async def test_without_pod_termination_a_node_may_be_not_ready_for_half_a_minute
         assert await _placed_on(env, workload) == {"n1", "n2"}
 
 
+async def test_a_node_that_recovers_is_not_listed_any_more(env: Environment) -> None:
+    await _fleet(env)
+    await env.delete("Node", "n3")  # there is no replacement
+    async with env.manager(featureGates={"TASFailedNodeReplacementFailFast": False}):
+        workload = await _placed_job(env)
+
+        async def listed() -> list[str]:
+            found = get(await env.read("Workload", workload), "status", "unhealthyNodes")
+            return [node["name"] for node in found or ()]
+
+        async def recovered() -> bool:
+            return not await listed()
+
+        await _taint(env, "n2")
+        await env.until(listed)
+        assert await listed() == ["n2"]
+        await env.patch("Node", "n2", {"spec": {"taints": None}})
+        await env.until(recovered)
+        assert await _placed_on(env, workload) == {"n1", "n2"}
+        # The watch may show the list only when the node has recovered.
+        await env.patch("Workload", workload, {"status": {"unhealthyNodes": [{"name": "n1"}]}}, "status")
+        await env.until(recovered)
+
+
+async def test_a_placement_on_a_node_that_was_lost_meanwhile_is_replaced(env: Environment) -> None:
+    await _fleet(env)
+    async with env.manager() as manager:
+        workload = await _placed_job(env)
+        await _taint(env, "n3")
+        await env.until_quiet(manager)
+        admission = get(await env.read("Workload", workload), "status", "admission")
+        (assigned,) = admission["podSetAssignments"]
+        placed = [topology_encoding.EncodedDomain((name,), 1) for name in ("n1", "n3")]
+        assigned["topologyAssignment"] = topology_encoding.encode([HOST], placed)
+        await env.patch("Workload", workload, {"status": {"admission": admission}}, "status")
+
+        async def moved() -> bool:
+            return await _placed_on(env, workload) == {"n1", "n2"}
+
+        await env.until(moved)
+
+
 async def _stray(env: Environment, workload: str, **spec: Any) -> None:
     """A pod that was made late, from a template of before a replacement."""
     marks = {"kueue.x-k8s.io/workload": workload, "kueue.x-k8s.io/podset-unconstrained-topology": "true"}

@@ -363,6 +363,20 @@ def test_loop_that_is_over_stays_in_the_history() -> None:
         assert {item["clusterQueue"] for item in named} == {queue_name}
 
 
+def test_loop_has_one_beginning_and_one_message_now_and_in_the_history() -> None:  # [LG10]
+    configuration, objects = livelock({})
+    with system(configuration, runner="none") as kueue:
+        with pytest.raises(Stuck):
+            kueue.apply(*objects)
+        now = {item["job"]: item for item in troubles(kueue)}
+        recorded = {item["job"]: item for item in troubles(kueue, since=EVER) if item["trouble"] == "EvictionLoop"}
+        assert set(now) == {"w1", "w2", "w3"}
+        rounds = now["w1"]["message"].rpartition("; ")[2]
+        assert int(rounds.partition(" rounds without")[0]) > 3, "it was recorded after three rounds, and went on"
+        for name, item in now.items():
+            assert (item["since"], item["message"]) == (recorded[name]["since"], recorded[name]["message"])
+
+
 def test_record_of_starvation_ends_when_the_job_starts() -> None:
     with system() as kueue:
         starving(kueue)
@@ -380,6 +394,26 @@ def test_records_of_one_namespace_name_no_workloads_of_others() -> None:
             kueue.apply(*objects)
         assert troubles(kueue, "other", since=EVER) == []
         assert len(troubles(kueue, "", since=EVER)) >= 3
+
+
+def test_list_of_records_has_the_number_of_those_that_could_not_be_stored() -> None:
+    def past() -> tuple[list[str], list[int]]:
+        lacking: list[int] = []
+        wanted = HistoryRequest(namespace="default", since=0)
+        found = kueue._run(job_troubles.past(kueue._client.api_client, wanted, lacking.append))
+        return [each.job for each in found], lacking
+
+    with system() as kueue:
+        recorder = kueue._manager.history
+        assert recorder is not None
+        assert recorder._store is not None
+        recorder._store._connection.execute("PRAGMA query_only = ON")
+        starving(kueue)
+        kueue.advance(120)
+        assert past() == ([], [1])
+        recorder._store._connection.execute("PRAGMA query_only = OFF")
+        kueue.advance(60)
+        assert past() == (["big"], [])
 
 
 def test_records_need_a_history() -> None:

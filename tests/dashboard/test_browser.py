@@ -67,6 +67,33 @@ async def test_the_link_shows_the_tree_and_keeps_no_token_in_the_address(page: P
     await pictured(page, "overview")
 
 
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [("   ", "a bearer token is required"), ("to\u200bken", "invalid bearer token"), ("x", "invalid bearer token")],
+)
+async def test_wrong_token_is_refused_with_the_reason(
+    browser: Browser, department: System, token: str, message: str
+) -> None:
+    async with browser.visit(department.url) as page:
+        await page.until("document.activeElement.name === 'token'")
+        await page.type(token)
+        await page.press("Enter")
+        await page.until(f"document.querySelector('[role=alert]')?.textContent.startsWith('{message}')")
+
+
+async def test_page_retries_while_the_server_does_not_serve_the_dashboard(page: Page) -> None:
+    """A server that starts or stops answers as for every path that it does not have."""
+    await page.run(
+        "(() => { window.kept = window.fetch; window.fetch = async () => new Response("
+        "JSON.stringify({kind: 'Status', message: 'not found', code: 404}), {status: 404}); })()"
+    )
+    await page.go("#/queues")
+    await page.until("document.querySelector('#main h1').textContent === 'Request failed'")
+    assert "not served at the moment" in await page.text()
+    await page.run("(() => { window.fetch = window.kept; })()")
+    await page.until("document.querySelector('#main h1').textContent === 'Queues'")
+
+
 async def test_page_shows_changes_live(page: Page, department: System) -> None:
     await page.until("document.getElementById('live').textContent === 'live'")
     before = await page.run("document.querySelector('.tiles strong').textContent")

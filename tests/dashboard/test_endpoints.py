@@ -28,8 +28,8 @@ from kubemachinery.http_messages import Request, Response
 from kubemachinery.meta import HOUR
 from kubeserver.protocol import authentication
 from pykueue.analysis import explanation
-from pykueue.api import kueue, registry
-from pykueue.dashboard import assets, expected_starts
+from pykueue.api import kube, kueue, registry
+from pykueue.dashboard import assets, expected_starts, workload_history
 from pykueue.dashboard.endpoints import DashboardEndpoints
 from pykueue.dashboard.summaries import DashboardSources, DashboardSummaries
 from pykueue.projection.forecast import StartForecast
@@ -182,6 +182,35 @@ async def test_workload_has_its_history_and_explanation(shown: System) -> None:
     informers = shown.manager.informers
     objects = [thing for informer in (*informers.shaping, informers.workloads) for thing in informer.values()]
     assert helped == explanation.explainer(defaults().tree)(objects, "default/waits", SystemClock().now(), True)
+
+
+async def test_history_of_many_events_has_the_latest_and_a_note(shown: System) -> None:
+    await shown.workload("loops", "none", {"cpu": "1"})
+    found = await shown.until(lambda answer: True, "api/workloads/default/loops")
+    regarding = {"kind": "Workload", "namespace": "default", "name": "loops", "uid": found["uid"]}
+    row = registry.ALL.of(kube.Event)
+    count = workload_history.EVENTS_MAX + 1
+    for number in range(count):
+        await shown.client.create(
+            row,
+            {
+                "metadata": {"name": f"loops.{number}", "namespace": "default"},
+                "eventTime": f"2026-01-01T10:{number // 60:02}:{number % 60:02}.000000Z",
+                "reportingController": "example.com/test",
+                "reportingInstance": "test-1",
+                "action": "Preempted",
+                "reason": "Preempted",
+                "type": "Normal",
+                "regarding": regarding,
+            },
+        )
+    _, found = await shown.query("api/workloads/default/loops")
+    shown_events = [each for each in found["history"] if each["source"] == "event"]
+    assert len(shown_events) == workload_history.EVENTS_MAX
+    # The manager may have written one of its own.
+    assert found["note"] in {
+        f"the latest {len(shown_events)} of {each} events are shown" for each in (count, count + 1)
+    }
 
 
 async def test_fresh_explanation_has_every_change(shown: System) -> None:

@@ -36,6 +36,18 @@ def test_resource_without_quota_has_no_line_for_it() -> None:
     assert [line.name for line in chart.lines] == ["used, mean of the day"]
 
 
+def test_bytes_are_shown_in_gib() -> None:
+    rows = [UsageRow((20_000,), "memory", 3 * 2**30 * DAY)]
+    (chart,) = over_time.usage_charts(rows, {"memory": 47 * 2**29}, SINCE, NOW)
+    assert [line.points[0][1] for line in chart.lines] == [3, 23.5]
+    text = charts.svg(chart)
+    assert ">20Gi<" in text
+    assert "e+" not in text
+    assert over_time.top_users([UsageRow(("ana",), "memory", 3 * 2**30 * 3600)]) == [
+        {"resource": "memory, Gi", "user": "ana", "hours": 3.0}
+    ]
+
+
 def test_waiting_breaks_on_days_without_a_start() -> None:
     rows = [WaitingRow((20_000,), 3, 60, 600, 900, 900, 0), WaitingRow((20_002,), 1, 5, 5, 5, 5, 0)]
     p50, p90 = over_time.waiting_chart(rows, SINCE, NOW).lines

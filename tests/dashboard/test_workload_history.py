@@ -82,6 +82,16 @@ def test_history_merges_conditions_checks_and_events_in_order() -> None:
     ]
 
 
+def test_history_has_the_latest_events() -> None:
+    """In a preemption loop there are thousands; the list of the server is not in the order of time."""
+    times = [
+        f"2026-01-01T11:{number // 60:02}:{number % 60:02}.5Z" for number in range(workload_history.EVENTS_MAX + 70)
+    ]
+    entries = workload_history.timeline(workload(RESERVED), [event("Preempted", time) for time in reversed(times)])
+    assert [each["source"] for each in entries[:3]] == ["created", "condition", "event"]
+    assert [each["time"] for each in entries[2:]] == times[70:]
+
+
 def test_deprecated_event_times_are_read() -> None:
     old = codec.from_tree(
         {"metadata": {}, "reason": "Old", "deprecatedLastTimestamp": "2026-01-01T10:00:03Z", "deprecatedCount": 2},

@@ -14,20 +14,21 @@ from pykueue.history.records import WorkloadRecord
 
 def run(
     uid: str, seconds: int, *, job: str = "train-1", user: str = "ana", reason: str = "Succeeded", evicted: bool = False,
-    **hints: str,
+    at: int = 0, **hints: str,
 ) -> WorkloadRecord:  # fmt: skip
     """The record of a Workload that ran."""
-    life = Life(uid=uid, job=job)
-    states = [life.annotated(submitted_by=user, **hints), life.started(0)]
+    life = Life(uid=uid, job=job, at=at)
+    end = at + seconds
+    states = [life.annotated(submitted_by=user, **hints), life.started(at)]
     if evicted:
-        states += [life.evicted(seconds), life.released(seconds), life.deleting(seconds)]
+        states += [life.evicted(end), life.released(end), life.deleting(end)]
     else:
-        states.append(life.finished(seconds, reason))
+        states.append(life.finished(end, reason))
     record: WorkloadRecord | None = None
     for workload in states:
-        record = records.observe(record, workload, START)
+        record = records.observe(record, workload, START + at)
     assert record is not None
-    return records.gone(record, life.workload, START + seconds)
+    return records.gone(record, life.workload, START + end)
 
 
 def waiting(job: str = "train-2", user: str = "ana", **hints: str) -> WorkloadRecord:
@@ -126,6 +127,12 @@ def test_a_failed_run_counts_as_it_is() -> None:
     assert found.quantile(0.9) == 60
 
 
+def test_a_run_whose_end_is_not_known_is_not_learned() -> None:
+    lost = [records.with_exit_code(run(str(n), 60), 137, is_end_known=False) for n in range(5)]
+    assert learned(*lost).estimate(waiting()) is None
+    assert learned(*(records.with_exit_code(run(str(n), 60), 137) for n in range(5))).estimate(waiting()) is not None
+
+
 def test_a_run_longer_than_all_examples_is_expected_to_take_as_long_again() -> None:
     found = learned(*(run(str(n), 600) for n in range(5))).estimate(waiting())
     assert found is not None
@@ -145,12 +152,28 @@ def test_a_run_near_the_longest_example_may_outlast_it() -> None:  # [RT7]
 def test_runs_that_have_not_ended_are_of_at_least_what_they_have_lasted() -> None:  # [RT6]
     """Of those that began together, the short ones end first."""
     times = learned(*(run(str(n), 600 if n < 6 else 7200) for n in range(11)))
-    alone, beside = times.estimate(waiting()), times.estimate(waiting(), times.open_runs([(waiting(), 3600)] * 5))
+    now = START + 7200
+    beside = times.estimate(waiting(), times.open_runs([(waiting(), 3600)] * 5, now))
+    alone = times.estimate(waiting())
     assert alone is not None
     assert beside is not None
     assert (alone.quantile(0.5), beside.quantile(0.5)) == (600, 7200)
     # At once they are no examples.
-    assert times.estimate(waiting(), times.open_runs([(waiting(), 0)] * 5)) == alone
+    assert times.estimate(waiting(), times.open_runs([(waiting(), 0)] * 5, now)) == alone
+
+
+def test_a_run_that_has_not_ended_counts_for_the_part_of_the_runs_since_it_began_that_is_kept() -> None:  # [RT6]
+    """Thirty runs that began before 1,280 others are a fortieth of all, and not a fifth beside the 128 that are kept."""
+    times = learned(*(run(str(n), 60, at=60 * n) for n in range(1280)))
+    now = START + 60 * 1280
+    old = times.estimate(waiting(), times.open_runs([(waiting(), 60 * 1280)] * 30, now))
+    recent = times.estimate(waiting(), times.open_runs([(waiting(), 60 * 100)] * 30, now))
+    assert old is not None
+    assert recent is not None
+    assert (old.quantile(0.9), old.quantile(0.95)) == (60, 60)
+    assert old.quantile(0.995) > 60 * 1280
+    assert recent.quantile(0.75) == 60
+    assert recent.quantile(0.9) > 60 * 100
 
 
 def test_runs_that_were_submitted_together_are_correlated() -> None:  # [RT12]

@@ -9,18 +9,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from history.recorded_world import WORKLOADS, RecordedWorld, chosen_settings, recorded_server, scenario_in
+from kubemachinery import meta
 from kubemachinery.client.errors import ApiError
-from pykueue.api import kueue, registry
+from pykueue.api import kube, kueue, registry
 from pykueue.client import job_history
 from pykueue.client.job_history import HistoryRequest
 from pykueue.controllers import history_recorder
 from pykueue.history import documents
 from pykueue.history.documents import JobRecord
+from pykueue.history.store import HistoryStore
 
 T = TypeVar("T")
+
+PODS = registry.KUBERNETES.of(kube.Pod)
 
 
 class World(RecordedWorld):
@@ -102,11 +107,30 @@ async def test_the_end_of_a_job_without_a_manager_has_its_own_time(made: World) 
     async with made.manager():
         await asyncio.sleep(60)
         record = await made.record("train")
-    assert record.state == "Succeeded"
+    assert (record.state, record.ran_seconds, record.exit_code) == ("Succeeded", 60, 0)
     assert not record.inexact
-    finished = await made.api.list(WORKLOADS)
-    assert len(finished.items) == 1
-    assert record.ended is not None
+    (raw,) = (await made.api.list(WORKLOADS)).items
+    (finished,) = [each for each in msgspec.json.decode(raw)["status"]["conditions"] if each["type"] == "Finished"]
+    assert finished["lastTransitionTime"] == record.ended
+
+
+@scenario
+async def test_the_end_of_a_lost_container_is_a_bound_and_no_run_is_learned(made: World) -> None:
+    async with made.manager() as manager:
+        assert manager.history is not None
+        await made.submit("train", 1000)
+        (pod,) = map(msgspec.json.decode, (await made.api.list(PODS)).items)
+        now = meta.format_time(made.clock.now())
+        lost = {"exitCode": 137, "reason": "Lost", "startedAt": now, "finishedAt": now}
+        status = {"name": "main", "ready": False, "restartCount": 0, "image": "i", "imageID": ""}
+        patch = {"status": {"phase": "Failed", "containerStatuses": [{**status, "state": {"terminated": lost}}]}}
+        await made.api.patch(PODS, pod["metadata"]["name"], patch, "default", subresource="status")
+        await asyncio.sleep(60)
+        record = await made.record("train")
+        known = manager.history.record_of(record.metadata.name)
+        assert known is not None
+        assert manager.history.run_times.estimate(known) is None
+    assert (record.state, record.exit_code, record.inexact) == ("Failed", 137, True)
 
 
 @scenario
@@ -184,9 +208,19 @@ async def test_admission_goes_on_while_the_store_refuses_writes_and_nothing_is_l
         await asyncio.sleep(60)
         assert await made.workloads() == []
         assert recorder._is_failing
+        lacking: list[int] = []
+        wanted, by = HistoryRequest(namespace="default"), HistoryRequest(namespace="default", by="queue")
+        shown = [each async for each in job_history.records(made.api, wanted, on_not_stored=lacking.append)]
+        await job_history.usage(made.api, by, lacking.append)
+        await job_history.waiting(made.api, by, lacking.append)
+        assert (shown, lacking) == ([], [6, 6, 6]), "an answer names what it lacks"
+        of_client = await made.client.history()
+        assert (of_client, of_client.not_stored) == ([], 6)
         store._connection.execute("PRAGMA query_only = OFF")
         await asyncio.sleep(30)
-        found = await made.client.history()
+        found = [each async for each in job_history.records(made.api, wanted, on_not_stored=lacking.append)]
+        assert len(lacking) == 3
+        assert (await made.client.history()).not_stored == 0
     assert [(record.job, record.state) for record in found] == [(f"job-{n:02}", "Succeeded") for n in range(6)]
 
 
@@ -200,6 +234,44 @@ async def test_a_file_that_is_damaged_at_start_is_kept_and_a_new_history_begins(
     assert record.state == "Succeeded"
     (kept,) = made.path.parent.glob("history.db.damaged-*")
     assert kept.read_bytes() == b"SQLite format 3\0" + b"damaged" * 1000
+
+
+@scenario
+async def test_a_file_that_is_deleted_while_it_is_used_is_written_again_with_all_records(made: World) -> None:
+    async with made.manager():
+        await made.submit("before", 5)
+        await asyncio.sleep(30)
+        await made.client.cancel("before")
+        await asyncio.sleep(5)
+        for file in made.path.parent.glob("history.db*"):
+            file.unlink()
+        await made.submit("after", 5)
+        await asyncio.sleep(90)
+        assert made.path.exists(), "written again with the next record"
+        assert [each.job for each in await made.client.history()] == ["before", "after"]
+    assert made.path.stat().st_mode & 0o777 == 0o600
+    async with made.manager():
+        found = await made.client.history()
+        assert [(each.job, each.state) for each in found] == [("before", "Succeeded"), ("after", "Succeeded")]
+        made.path.unlink()
+    # Nothing was recorded since: it is written again when the manager ends.
+    async with made.manager():
+        assert [each.job for each in await made.client.history()] == ["before", "after"]
+
+
+@scenario
+async def test_a_file_that_is_put_in_the_place_of_the_open_one_is_used(made: World) -> None:
+    async with made.manager():
+        await made.submit("before", 5)
+        await asyncio.sleep(30)
+        await made.client.cancel("before")
+        await asyncio.sleep(60)
+        for file in made.path.parent.glob("history.db*"):
+            file.unlink()
+        HistoryStore(made.path).close()
+        await made.submit("after", 5)
+        await asyncio.sleep(90)
+        assert [each.job for each in await made.client.history()] == ["after"]
 
 
 @scenario
@@ -289,7 +361,6 @@ async def test_a_clock_that_is_set_back_during_a_run_makes_no_time_negative(made
 async def test_the_record_is_stored_before_the_finalizer_is_removed(made: World) -> None:
     """A manager that is killed right after a Workload disappeared has its record on the disk."""
     from pykueue.history.queries import RecordFilter
-    from pykueue.history.store import HistoryStore
 
     async with made.manager() as manager:
         await made.submit("train", 5)

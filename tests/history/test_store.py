@@ -300,6 +300,17 @@ def test_a_file_that_is_no_database_is_refused_and_not_changed(tmp_path: Path, c
     with pytest.raises(ForeignStoreError, match=r"notes.txt: is not a history of Workloads, and is not changed"):
         HistoryStore(path)
     assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path], "nothing is left beside it"
+
+
+def test_the_lock_of_another_manager_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"notes")
+    lock = tmp_path / "notes.txt.lock"
+    lock.touch()
+    with pytest.raises(ForeignStoreError):
+        HistoryStore(path)
+    assert lock.exists()
 
 
 def test_a_history_without_the_number_of_its_layout_is_damaged(tmp_path: Path, store: HistoryStore) -> None:

@@ -54,6 +54,17 @@ def test_trouble_that_is_found_again_within_a_minute_goes_on() -> None:
     assert [record.ended for record in log.compare([], AT + 230)] == [AT + 170]
 
 
+def test_open_record_has_its_beginning_and_the_message_of_now() -> None:  # [LG10]
+    log = TroubleLog()
+    log.compare([trouble()], AT)
+    log.compare([], AT + 30)
+    log.compare([trouble(at=AT + 60, message="still waits")], AT + 60)
+    assert log.open_record(trouble().key) == replace(trouble(), message="still waits")
+    log.compare([], AT + 120)
+    log.compare([], AT + 120 + GONE_SECONDS)
+    assert log.open_record(trouble().key) is None
+
+
 def test_loop_that_is_over_before_the_first_look_has_a_record() -> None:
     log = TroubleLog()
     assert log.begin([trouble(type_="EvictionLoop")]) == [trouble(type_="EvictionLoop")]

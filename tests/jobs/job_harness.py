@@ -128,6 +128,8 @@ class JobHarness:
         self.facts = JobFacts(flavors={"default": flavor()}, **facts)
         self.workloads: dict[str, kueue.Workload] = {}
         self.events: list[str] = []
+        # The notes of the Events of jobs.
+        self.notes: list[str] = []
         self.writes = 0
         self.around = OfflineContext(related=related_objects)
         self._kill_after = kill_after
@@ -151,6 +153,10 @@ class JobHarness:
         """`status/reason` of a condition of the Workload; empty when it is absent."""
         found = [each for each in self.workload.status.conditions if each.type == type_]
         return f"{found[0].status}/{found[0].reason}" if found else ""
+
+    def message(self, type_: str) -> str:
+        """The message of a condition of the Workload; empty when it is absent."""
+        return next((each.message for each in self.workload.status.conditions if each.type == type_), "")
 
     # --- Acting -------------------------------------------------------------------------------------------------------
 
@@ -209,8 +215,9 @@ class JobHarness:
                     self._put(after)
                 case DeleteObject(_, tree):
                     self._delete(unstructured.get(tree, "metadata", "name"))
-                case EmitJobEvent(_, reason, _, warning):
+                case EmitJobEvent(_, reason, note, warning):
                     self.events.append(f"Warning {reason}" if warning else reason)
+                    self.notes.append(note)
                 case RequeueAfter(after_nanoseconds):
                     self.requeue_after = after_nanoseconds
                 case RetryWithBackoff(why):

@@ -233,11 +233,36 @@ def test_parallelism_of_a_partially_admitted_job_is_immutable() -> None:
     assert [error.path for error in new.validate_update(old, OPTIONS)] == ["spec.parallelism"]
 
 
-def test_the_size_may_be_set_in_the_write_that_starts_or_stops_the_job() -> None:
+def test_parallelism_cannot_change_in_the_write_that_suspends_a_partially_admitted_job() -> None:
     suspended = job(metadata=PARTIAL, spec={"suspend": True, "parallelism": 5, "completions": None})
     running = job(metadata=PARTIAL, spec={"suspend": False, "parallelism": 3, "completions": None})
     assert not list(running.validate_update(suspended, OPTIONS))
-    assert not list(suspended.validate_update(running, OPTIONS))
+    assert [error.path for error in suspended.validate_update(running, OPTIONS)] == ["spec.parallelism"]
+
+
+def test_a_stop_restores_the_parallelism_after_it_has_suspended_the_job() -> None:
+    stopping = {"annotations": PARTIAL["annotations"] | {labels.STOPPING: "true"}}
+    reduced = job(metadata=stopping, spec={"suspend": True, "parallelism": 3, "completions": None})
+    restored = job(metadata=PARTIAL, spec={"suspend": True, "parallelism": 5, "completions": None})
+    assert not list(restored.validate_update(reduced, OPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "was_suspended", "paths"),
+    [
+        ("true", "false", False, [SYNC]),
+        ("true", "True", False, []),
+        ("true", "false", True, []),
+    ],
+)
+def test_completions_equal_parallelism_cannot_change_while_the_job_runs(
+    before: str, after: str, was_suspended: bool, paths: list[str]
+) -> None:
+    spec = {"parallelism": 3, "completions": 3, "completionMode": "Indexed"}
+    written = [{"annotations": {labels.JOB_COMPLETIONS_EQUAL_PARALLELISM: value}} for value in (before, after)]
+    old = job(metadata=written[0], spec={**spec, "suspend": was_suspended})
+    new = job(metadata=written[1], spec={**spec, "suspend": False})
+    assert [error.path for error in new.validate_update(old, OPTIONS)] == paths
 
 
 # --- Managed by another program ---------------------------------------------------------------------------------------

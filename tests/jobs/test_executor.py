@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from jobs.job_harness import JOB, KINDS, NOW, OPTIONS, POD, batch_job, flavor, pod
 from kubemachinery import codec, patches, unstructured
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.errors import Conflict, Invalid
+from kubemachinery.client.errors import AlreadyExists, Conflict, Invalid
 from kubemachinery.client.event_recorder import EVENTS, EventRecorder
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import SystemClock
@@ -31,7 +31,7 @@ from pykueue.api import kube, kueue, labels, registry
 from pykueue.api.conditions import EvictedReason
 from pykueue.app.server import kueue_parts
 from pykueue.jobs import triggers
-from pykueue.jobs.actions import CreateWorkload, ReplaceObject, RequeueAfter, RetryWithBackoff
+from pykueue.jobs.actions import CreateWorkload, EmitJobEvent, ReplaceObject, RequeueAfter, RetryWithBackoff
 from pykueue.jobs.executor import JobKey, JobReconciler, NotYet
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.lifecycle import eviction, reservation, states, workload_changes
@@ -353,6 +353,34 @@ async def test_refused_workload_emits_an_event_on_its_job(world: World) -> None:
     assert (event["type"], event["reason"], event["regarding"]["name"]) == ("Warning", "ErrWorkloadCompose", "alpha")
     assert event["note"].startswith("The Workload of the job was refused: ")
     assert "spec.podSets[0].count" in event["note"]
+
+
+@pytest.mark.parametrize("owned", [False, True])
+async def test_workload_that_the_job_does_not_own_and_that_has_its_name_emits_an_event(
+    world: World, owned: bool
+) -> None:
+    """One that it owns was created a moment ago: the next pass finds it."""
+    await world.client.create(JOB.kind, fresh(batch_job()))
+    await world.settle(JobKey("batch/job", NAMESPACE, "alpha"))
+    workload = await world.workload()
+    name, job = workload.metadata.name, await world.client.get(JOB.kind, "alpha", NAMESPACE)
+    if not owned:
+        await world.client.patch(WORKLOAD, name, {"metadata": {"ownerReferences": None}}, NAMESPACE)
+        await world.sources.refresh()
+    again = codec.to_tree(workload) | {"metadata": {"name": name, "namespace": NAMESPACE}}
+    with pytest.raises(AlreadyExists):
+        await world.executor.apply(JOB, (CreateWorkload(again, job),))
+    await world.executor.apply(JOB, (EmitJobEvent(job, "Last", "of this test"),))
+    writer = asyncio.create_task(world.recorder.run())
+
+    async def events() -> list[dict[str, Any]]:
+        found = [msgspec.json.decode(each) for each in (await world.client.list(EVENTS, NAMESPACE)).items]
+        return found if any(each["reason"] == "Last" for each in found) else []
+
+    conflicts = [each["note"] for each in await eventually(events) if each["reason"] == "WorkloadNameConflict"]
+    writer.cancel()
+    note = f"Workload {NAMESPACE}/{name} exists and has another owner or none: delete it to have the job queued"
+    assert set(conflicts) == (set() if owned else {note})
 
 
 @pytest.mark.parametrize("strict", [True, False])

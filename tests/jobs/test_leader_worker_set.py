@@ -284,15 +284,17 @@ def test_deleted_workload_is_created_again() -> None:
     assert workloads_of(harness) == [0]
 
 
-def test_workload_of_an_earlier_set_of_the_same_name_is_left_alone() -> None:
-    """By UID."""
+def test_workload_of_an_earlier_set_of_the_same_name_is_released_and_not_used() -> None:
+    """By UID [LW10]. The garbage collector deletes it."""
     harness = ParentHarness(groups_of(1))
     harness.settle()
     other = ParentHarness(groups_of(1, metadata={"uid": "uid-earlier"}))
     other.settle()
     harness.workloads |= other.workloads
     harness.settle()
-    assert len(harness.workloads) == 2
+    held = {name: bool(each.metadata.finalizers) for name, each in harness.workloads.items()}
+    assert held == {name: name not in other.workloads for name in harness.workloads}
+    assert len(held) == 2
 
 
 def test_branches_of_creation_are_independent() -> None:

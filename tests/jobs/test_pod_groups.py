@@ -109,10 +109,10 @@ def test_failed_pods_without_a_workload_lose_their_finalizer() -> None:
     assert harness.settle().objects["a"]["metadata"].get("finalizers", []) == []
 
 
-def test_group_with_admitted_prebuilt_workload_starts_when_complete() -> None:
+def test_pods_of_an_admitted_prebuilt_workload_start_as_they_are_created() -> None:
     harness = JobHarness(pod("a", "g", 2, metadata=NAMES_ONE))
     harness.workloads["g"] = beforehand((PodView(pod("a")).role, 2))
-    assert gated(harness.admit().settle()) == ["a"]
+    assert gated(harness.admit().settle()) == []
     assert harness.condition("WaitingForReplacementPods") == ""
     harness.add(pod("b", "g", 2, metadata=NAMES_ONE)).settle()
     assert gated(harness) == []
@@ -157,6 +157,16 @@ def test_pods_that_disagree_about_a_label_to_copy_are_never_admitted() -> None:
     )
     harness = JobHarness(pod("a", "g", 2, metadata=red), pod("b", "g", 2), options=options).settle()
     assert harness.workload.metadata.labels == {"team": "red"}
+
+
+def test_pods_that_disagree_about_an_annotation_that_metrics_read_are_never_admitted() -> None:
+    options = replace(OPTIONS, annotation_keys_to_copy=("team",))
+    red, blue = ({"annotations": {"team": team}} for team in ("red", "blue"))
+    harness = JobHarness(pod("a", "g", 2, metadata=red), pod("b", "g", 2, metadata=blue), options=options).settle()
+    assert not harness.workloads
+    assert harness.notes[-1] == "The pods of the group have different values of the annotation team"
+    harness = JobHarness(pod("a", "g", 2), pod("b", "g", 2, metadata=red), options=options).settle()
+    assert harness.workload.metadata.annotations["team"] == "red"
 
 
 @pytest.mark.parametrize(("index", "fits"), [("1", True), ("2", False), ("first", False)])
@@ -213,6 +223,8 @@ def test_workload_of_another_owner_is_not_used_for_a_group() -> None:
     harness.workloads = {"g": foreign}
     harness.settle()
     assert harness.events == ["CreatedWorkload", "Warning WorkloadNameConflict"]
+    conflict = 'A Workload named "g" already exists but is not a pod group workload; this pod group cannot be admitted'
+    assert harness.notes[-1] == conflict
     harness.delete("a").settle()
     assert sorted(harness.objects) == ["b"]
     assert harness.workload is foreign
@@ -227,6 +239,7 @@ def test_a_failed_pod_may_be_replaced_without_another_admission() -> None:
     assert harness.condition("PodsReady") == "True/Started"
     harness.status("b", phase="Failed").settle()
     assert harness.condition("WaitingForReplacementPods") == "True/PodsFailed"
+    assert harness.message("WaitingForReplacementPods") == "Some Failed pods need replacement"
     assert labels.POD_FINALIZER in harness.objects["b"]["metadata"]["finalizers"]
     harness.add(pod("n", "g", 2)).settle()
     assert gated(harness) == []

@@ -11,7 +11,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from jobs.job_harness import NOW, OPTIONS, JobHarness, batch_job, flavor, pod
-from kubemachinery import codec, unstructured
+from kubemachinery import codec, patches, unstructured
 from kubemachinery.meta import HOUR, MINUTE
 from kubemachinery.object_view import ObjectView
 from pykueue.api import kueue, labels
@@ -70,6 +70,25 @@ def test_ready_pods_and_the_end_are_written_to_the_workload() -> None:
     assert harness.condition("Finished") == "True/Succeeded"
     assert harness.workload.metadata.finalizers == ()
     assert harness.events == ["CreatedWorkload", "Started", "FinishedWorkload"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "since"),
+    [
+        pytest.param("2026-11-15T12:30:00Z", "2026-11-15T12:30:00Z", id="while-no-manager-ran"),
+        pytest.param("2026-11-15T15:00:00Z", "2026-11-15T14:00:00Z", id="clock-ahead"),
+        pytest.param("2026-11-15T11:00:00Z", "2026-11-15T12:00:00Z", id="clock-behind"),
+        pytest.param("", "2026-11-15T14:00:00Z", id="without-a-time"),
+    ],
+)
+@pytest.mark.parametrize("type_", ["Complete", "Failed"])
+def test_workload_is_finished_since_its_job_ended(type_: str, ended: str, since: str) -> None:
+    harness = JobHarness(batch_job()).settle().admit().settle()
+    harness.now = NOW + 2 * HOUR
+    end = {"type": type_, "status": "True", **({"lastTransitionTime": ended} if ended else {})}
+    harness.status(conditions=[end]).settle()
+    (found,) = [each for each in harness.workload.status.conditions if each.type == "Finished"]
+    assert found.last_transition_time == since
 
 
 def test_a_job_that_fails_finishes_its_workload_with_its_own_words() -> None:
@@ -337,12 +356,48 @@ def test_changing_the_class_of_a_waiting_job_changes_its_workload() -> None:
     assert harness.events[-1] == "UpdatedWorkload"
 
 
+def test_changing_the_class_of_a_running_job_is_reported_as_such() -> None:
+    classes = _class("low", 1) | _class("high", 100)
+    harness = JobHarness(
+        batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "low"}}), workload_priority_classes=classes
+    )
+    harness.settle().admit().settle().edit({"metadata": {"labels": {labels.PRIORITY_CLASS: "high"}}}).settle()
+    assert harness.job["spec"]["suspend"] is False
+    assert harness.events[-1] == "UpdatedWorkload"
+    assert harness.notes[-1] == f"Updated workload priority class: main/{harness.workload.metadata.name}"
+
+
+def test_gates_and_class_that_change_together_are_reported_each() -> None:
+    classes = _class("low", 1) | _class("high", 100)
+    gates = {labels.ADMISSION_GATED_BY: "example.com/a,example.com/b"}
+    harness = JobHarness(
+        batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "low"}, "annotations": gates}),
+        workload_priority_classes=classes,
+    ).settle()
+    changed = {"labels": {labels.PRIORITY_CLASS: "high"}, "annotations": {labels.ADMISSION_GATED_BY: "example.com/a"}}
+    harness.edit({"metadata": changed}).settle()
+    assert harness.notes[-2:] == [
+        'Updated workload AdmissionGatedBy to "example.com/a"',
+        f"Updated workload priority class: main/{harness.workload.metadata.name}",
+    ]
+    harness.edit({"metadata": {"annotations": {labels.ADMISSION_GATED_BY: None}}}).settle()
+    assert harness.notes[-1] == 'Updated workload AdmissionGatedBy to ""'
+
+
 def test_chosen_labels_are_copied_once() -> None:
     """job/copied-labels"""
     options = replace(OPTIONS, label_keys_to_copy=("team",))
     harness = JobHarness(batch_job(metadata={"labels": {"team": "red", "colour": "blue"}}), options=options).settle()
     harness.edit({"metadata": {"labels": {"team": "green"}}}).settle()
     assert harness.workload.metadata.labels == {labels.JOB_UID: "uid-alpha", "team": "red"}
+
+
+def test_annotations_that_metrics_read_are_copied_once() -> None:
+    options = replace(OPTIONS, annotation_keys_to_copy=("team",))
+    job = batch_job(metadata={"annotations": {"team": "red", "colour": "blue"}})
+    harness = JobHarness(job, options=options).settle()
+    harness.edit({"metadata": {"annotations": {"team": "green"}}}).settle()
+    assert harness.workload.metadata.annotations == {"team": "red"}
 
 
 def test_admission_gate_of_a_job_is_copied_and_removed() -> None:
@@ -520,6 +575,17 @@ def test_too_deep_nesting_emits_an_event() -> None:
     ).settle()
     assert harness.events == ["Warning JobNestingTooDeep"]
     assert harness.retries
+
+
+def test_job_whose_owner_does_not_exist_gets_an_event_and_no_workload() -> None:
+    """[JF21]"""
+    lost = Ancestry((), "has the owner JobSet s, which does not exist")
+    harness = JobHarness(batch_job(), ancestry=lost).settle()
+    assert harness.events == ["Warning OwnerNotReadable"]
+    assert harness.retries[0].endswith("has the owner JobSet s, which does not exist")
+    assert not harness.workloads
+    plain = JobHarness(patches.merge(batch_job(), {"metadata": {"labels": None}}), ancestry=lost).settle()
+    assert (plain.events, bool(plain.retries)) == ([], True)
 
 
 # --- Namespaces -------------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ async def test_another_object_under_the_owners_name_is_not_the_owner() -> None:
 
 async def test_a_missing_owner_is_a_problem() -> None:
     found, _ = await ancestor(thing("Job", "child", thing("Job", "parent")))
-    assert found.problem == "its owner Job parent does not exist"
+    assert found.problem == "has the owner Job parent, which does not exist"
 
 
 async def test_ten_levels_are_enough() -> None:

@@ -347,6 +347,34 @@ def test_managed_applications_run_in_cluster_mode_with_a_fixed_size() -> None:
     assert errors(spark(dynamicAllocation={"enabled": False})) == []
 
 
+DYNAMIC = {"spark.dynamicAllocation.enabled": "True"}
+COUNTED = {"spark.executor.instances": "50"}
+
+
+@pytest.mark.parametrize(
+    ("conf", "instances", "expected"),
+    [
+        (DYNAMIC, 2, ["spec.sparkConf[spark.dynamicAllocation.enabled]"]),
+        ({"spark.dynamicAllocation.enabled": "false"}, 2, []),
+        (COUNTED, None, ["spec.executor.instances"]),
+        (COUNTED, 2, []),
+        ({}, None, []),
+    ],
+    ids=["dynamic", "not dynamic", "number", "number beside the field", "neither"],
+)
+def test_properties_by_which_executors_run_without_quota_are_refused(
+    conf: dict[str, str], instances: int | None, expected: list[str]
+) -> None:
+    """[SP12] Only for managed applications, and not if a stored one had them before: it could not be suspended."""
+    tree = spark(executor={"instances": instances}, sparkConf=conf)
+    unmanaged = patches.merge(tree, {"metadata": {"labels": None}})
+    assert errors(tree) == expected
+    assert errors(unmanaged) == []
+    for before, found in ((tree, []), (unmanaged, expected), (spark(), expected)):
+        result = admission.validate_update(ROW, tree, before, JobAdmissionFacts(), KINDS, SPARK_OPTIONS)
+        assert [error.path for error in result.errors] == found
+
+
 def test_elastic_and_prebuilt_applications_are_refused() -> None:
     """[SP12] The kind supports neither."""
     marks = {labels.ELASTIC_JOB: "true", labels.PREBUILT_WORKLOAD_NAME: "w"}

@@ -173,10 +173,10 @@ def test_set_creates_one_workload_of_a_group() -> None:
     """[SS10]"""
     harness = ParentHarness(
         set_of(
-            metadata={"labels": {"team": "a"}, "annotations": {"provreq.kueue.x-k8s.io/x": "y"}},
+            metadata={"labels": {"team": "a"}, "annotations": {"provreq.kueue.x-k8s.io/x": "y", "cost": "1", "z": "2"}},
             spec={"template": {"metadata": {"annotations": {labels.PODSET_REQUIRED_TOPOLOGY: "block"}}}},
         ),
-        replace(OPTIONS, label_keys_to_copy=("team",)),
+        replace(OPTIONS, label_keys_to_copy=("team",), annotation_keys_to_copy=("cost",)),
     )
     harness.settle()
     workload = harness.workload
@@ -184,6 +184,7 @@ def test_set_creates_one_workload_of_a_group() -> None:
     assert workload.metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
     assert workload.metadata.annotations == {
         "provreq.kueue.x-k8s.io/x": "y",
+        "cost": "1",
         labels.IS_GROUP_WORKLOAD: "true",
         labels.JOB_OWNER_GVK: "apps/v1, Kind=StatefulSet",
         labels.JOB_OWNER_NAME: "web",
@@ -496,6 +497,39 @@ def test_workload_loses_its_finalizer_with_the_last_pod_of_a_deleted_set() -> No
     assert not harness.workload.metadata.finalizers
 
 
+@pytest.mark.parametrize("queue", ["lq", ""])
+def test_workload_of_an_earlier_set_of_the_same_name_loses_its_finalizer_with_its_last_pod(queue: str) -> None:
+    """[PP8] The set was deleted and created again, managed or not; the pods of the earlier one end later."""
+    harness = running()
+    (earlier,) = harness.workloads
+    harness.objects["web"] = {**set_of(metadata={"uid": "uid-later", "labels": {labels.QUEUE_NAME: queue or None}})}
+    harness.settle()
+    assert harness.workloads[earlier].metadata.finalizers
+    for name in list(harness.pods):
+        del harness.objects[name]
+    harness.settle()
+    assert not harness.workloads[earlier].metadata.finalizers
+    assert len(harness.workloads) == (2 if queue else 1)
+
+
+def test_adopted_pods_of_an_earlier_set_stay_in_their_group_with_an_event() -> None:
+    """[SS13] The earlier set was deleted without its pods, and the later one has become their controller."""
+    harness = running()
+    (earlier,) = harness.workloads
+    harness.objects["web"] = set_of(metadata={"uid": "uid-later"})
+    for pod in harness.pods.values():
+        pod["metadata"]["ownerReferences"][0]["uid"] = "uid-later"
+    before = {name: ObjectView(pod).annotations for name, pod in harness.pods.items()}
+    harness.settle()
+    (later,) = harness.workloads.keys() - {earlier}
+    assert {name: ObjectView(pod).annotations for name, pod in harness.pods.items()} == before
+    assert harness.events[-1] == "Warning PodsOfEarlierSet"
+    assert harness.notes[-1] == (
+        f"2 pods that an earlier set of this name created belong to Workload main/{earlier}, which keeps its quota until"
+        f" they have ended; a pod that replaces one of them belongs to Workload main/{later}"
+    )
+
+
 def finished(harness: ParentHarness, reason: FinishedReason) -> ParentHarness:
     name = harness.workload.metadata.name
     harness._changed(name, finishing.finish(harness.workload, reason, "for a test", harness.now))
@@ -546,6 +580,14 @@ def test_set_whose_owner_cannot_be_read_gets_no_workload() -> None:
     """[JF29]"""
     reference = OwnerReference(api_version="x/v1", kind="X", name="x", uid="u")
     harness = ParentHarness(set_of(), ancestry=Ancestry(unread=UnreadableOwner(reference, "403")))
+    harness.settle()
+    assert not harness.workloads
+    assert harness.events == ["Warning OwnerNotReadable"]
+
+
+def test_set_whose_owner_does_not_exist_gets_an_event_and_no_workload() -> None:
+    """[JF21]"""
+    harness = ParentHarness(set_of(), ancestry=Ancestry((), "has the owner X x, which does not exist"))
     harness.settle()
     assert not harness.workloads
     assert harness.events == ["Warning OwnerNotReadable"]

@@ -9,6 +9,7 @@ import pytest
 from controllers.conftest import template
 from keps.engines import Engine
 from keps.system import System, gates, system
+from kubemachinery.kinds import Kind, Version
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import get
 from pykueue import settings
@@ -208,6 +209,9 @@ async def test_a_child_of_a_managed_job_is_not_managed_a_second_time(engine: Eng
         assert not await is_suspended(env, "in", "grandchild")
 
 
+REPLICA_SETS = Kind("apps", "ReplicaSet", "replicasets", (Version("v1", storage=True),))
+
+
 def _owner(tree: dict[str, Any]) -> dict[str, Any]:
     return _reference("batch/v1", "Job", tree["metadata"]["name"], tree["metadata"]["uid"])
 
@@ -220,9 +224,16 @@ async def test_the_pods_of_a_deployment_go_by_the_chain_of_their_owners(engine: 
     """A pod of a ReplicaSet of a Deployment: no Deployment controller runs here, so that the pod itself is managed."""
     async with system(engine, **WIDE) as env:
         await namespaces_with_queues(env)
-        spec = template("1")["spec"]
+        spec, marks = template("1")["spec"], {"app": "web"}
         for namespace in ("in", "out"):
-            chain = [_reference("apps/v1", "ReplicaSet", "web-1")]
+            pods = {
+                "replicas": 0,  # a controller of ReplicaSets would create others
+                "selector": {"matchLabels": marks},
+                "template": {"metadata": {"labels": marks}, "spec": {**spec, "restartPolicy": "Always"}},
+            }
+            metadata = {"name": "web-1", "namespace": namespace}
+            replicas = await env.client.create(REPLICA_SETS, {"metadata": metadata, "spec": pods})
+            chain = [_reference("apps/v1", "ReplicaSet", "web-1", replicas["metadata"]["uid"])]
             await env.create("Pod", "web-1-a", spec, namespace=namespace, ownerReferences=chain)
         marked = {
             namespace: get(await env.find_in(namespace, "Pod", "web-1-a"), "metadata", "labels", labels.MANAGED)

@@ -108,6 +108,8 @@ async def test_without_an_autoscaler_the_check_is_inactive_with_a_reason(tmp_pat
         await config(env)
         await check(env)
         await env.until_condition("nodes", "Active", "False/ProvisioningRequestsNotServed", "AdmissionCheck")
+        (active,) = (await env.read("AdmissionCheck", "nodes"))["status"]["conditions"]
+        assert active["message"] == "The API server does not serve ProvisioningRequest of autoscaling.x-k8s.io/v1"
 
 
 # --- One request per Workload, check and attempt ----------------------------------------------------------------------
@@ -362,6 +364,7 @@ async def test_a_refused_request_is_reported_and_retried(engine: Engine) -> None
         await env.until(has_message)
         (workload,) = await env.all("Workload")
         await until_message(env, workload["metadata"]["name"], "essay")
+        await until_message(env, workload["metadata"]["name"], "Error creating ProvisioningRequest")
         assert await autoscaler.requests() == {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import itertools
 import random
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from history.lives import START
 from pykueue.history.learning import (
     LevelCorrelation,
     LevelShift,
+    OpenRuns,
     PastRuns,
     Run,
     RunDistribution,
@@ -228,12 +230,37 @@ def test_runs_that_have_not_ended_make_no_estimate_shorter(
     """[RT-L9]"""
     times = learned(past)
     before = times.snapshot()
-    one, other = times.estimate(wanted), times.estimate(wanted, times.open_runs(open_runs))
+    one, other = times.estimate(wanted), times.estimate(wanted, times.open_runs(open_runs, START + 400_000))
     assert (one is None) == (other is None)
     if one is not None and other is not None:
         assert other.quantile(share) >= one.quantile(share)
         assert other.source == one.source
     assert times.snapshot() == before
+
+
+@given(st.lists(st.integers(0, 50), max_size=500), st.integers(-1, 2000))
+def test_the_runs_that_ended_since_a_time_are_counted(gaps: list[int], time: int) -> None:
+    """[RT6]: never too many, and at most two groups too few."""
+    kept, ends = PastRuns(), list(itertools.accumulate(gaps))
+    for end in ends:
+        kept.add(1.0, end)
+    assert sum(end > time for end in ends) - 64 < kept.ended_since(time) <= sum(end > time for end in ends)
+
+
+@given(st.lists(st.integers(1, 99), min_size=288, max_size=288), st.lists(st.integers(1, 99), min_size=1, max_size=20))
+def test_two_runs_that_count_for_a_half_are_one(lengths: list[int], lasted: list[int]) -> None:
+    """[RT6]: 256 runs ended since they began, and 128 are kept."""
+    kept = PastRuns()
+    for end, length in enumerate(lengths):
+        kept.add(float(length), end)
+    halves, whole = OpenRuns(300), OpenRuns(300)
+    for each in lasted:
+        for _ in range(2):
+            halves.add(kept, float(each), began=0)
+        whole.add(kept, float(each), began=280)
+    one, other = halves.steps(kept), whole.steps(kept)
+    assert (one.times, one.longest) == (other.times, other.longest)
+    assert all(abs(a - b) < 1e-9 for a, b in zip(one.shares, other.shares, strict=True))
 
 
 @given(st.lists(st.integers(-9, 9).filter(bool).map(float), min_size=1, max_size=70), st.integers(1, 10))

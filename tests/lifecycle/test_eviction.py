@@ -36,6 +36,29 @@ def test_quota_stays_taken_until_the_job_has_stopped() -> None:
     assert workload_changes.Released("cq", "NodeFailures", 600 * SECOND) in stopped.notifications
 
 
+def test_observed_release_counts_once_with_the_time_since_the_eviction() -> None:
+    admitted = WorkloadHarness().reserved().workload
+    harness = evicted(WorkloadHarness().reserved())
+    stopping = harness.workload
+    assert eviction.released(admitted, stopping, harness.now) is None
+    stopped = harness.after(600).released().workload
+    expected = workload_changes.Released("cq", "NodeFailures", 600 * SECOND)
+    assert eviction.released(stopping, stopped, harness.now) == expected
+    assert eviction.released(admitted, stopped, harness.now) == expected
+    assert eviction.released(stopped, stopped, harness.now) is None
+    assert eviction.released(stopped, stopping, harness.now) is None
+
+
+def test_observed_release_of_a_deactivated_or_finished_workload_does_not_count() -> None:
+    harness = evicted(WorkloadHarness().reserved())
+    stopping = harness.workload
+    stopped = harness.released().workload
+    inactive = replace(stopped, spec=replace(stopped.spec, active=False))
+    assert eviction.released(stopping, inactive, harness.now) is None
+    over = harness.with_condition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded").workload
+    assert eviction.released(stopping, over, harness.now) is None
+
+
 @pytest.mark.parametrize("facts", [facts_of(), facts_of(*TWO_CHECKS)], ids=["admitted", "with checks pending"])
 @pytest.mark.parametrize(("was_started", "requeued"), [(True, "False/Preempted"), (False, "True/Preempted")])
 def test_single_pod_is_requeued_only_if_it_was_never_started(

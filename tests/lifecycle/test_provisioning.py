@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kubemachinery import conditions, meta
 from lifecycle.workload_harness import ONE_CHECK, WorkloadHarness, facts_of
@@ -11,6 +12,7 @@ from pykueue.api.autoscaling import ProvisioningRequest, ProvisioningRequestSpec
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.lifecycle import provisioning
 from pykueue.lifecycle.provisioning import ProvisioningPlan
+from pykueue.lifecycle.workload_changes import EmitEvent
 
 STRATEGY = kueue.ProvisioningRequestRetryStrategy(
     backoff_limit_count=3, backoff_base_seconds=60, backoff_max_seconds=200
@@ -34,6 +36,10 @@ def request(attempt: int, *condition_types: str, name: str = "train", **spec: ob
 
 def due(harness: WorkloadHarness, *requests: ProvisioningRequest, cleanup: bool = True) -> ProvisioningPlan:
     return provisioning.plan(harness.workload, {"c1": CONFIG}, requests, harness.now, cleanup=cleanup)
+
+
+def event_notes(harness: WorkloadHarness) -> list[str]:
+    return [one.note for one in harness.notifications if isinstance(one, EmitEvent)]
 
 
 def reserving() -> WorkloadHarness:
@@ -121,3 +127,40 @@ def test_failed_request_creation_is_the_message_of_the_check() -> None:
     assert harness.workload.status.admission_checks[0].message == "the server refused it"
     assert harness.checks == {"c1": "Pending"}
     assert "Warning FailedCreate" in harness.events
+
+
+@pytest.mark.parametrize(
+    ("condition_type", "message"),
+    [
+        ("Failed", "Retrying after failure: Failed!"),
+        ("BookingExpired", "Retrying after booking expired: BookingExpired!"),
+        ("CapacityRevoked", "CapacityRevoked!"),
+        ("Provisioned", "Provisioned!"),
+    ],
+)
+def test_messages_of_a_request_are_in_the_words_of_kueue(condition_type: str, message: str) -> None:
+    harness = reserving()
+    harness.write(due(harness, request(1, condition_type)).changes)
+    (check,) = harness.workload.status.admission_checks
+    assert check.message == message
+    expected = f"Admission check c1 updated state from Pending to {check.state} with message: {message}"
+    assert expected in event_notes(harness)
+
+
+def test_a_check_without_a_config_or_without_need_of_nodes_has_the_message_of_kueue() -> None:
+    harness = reserving()
+    harness.write(provisioning.plan(harness.workload, {"c1": None}, (), harness.now).changes)
+    assert harness.checks == {"c1": "Pending"}
+    assert harness.workload.status.admission_checks[0].message == "the check is not active"
+    other = replace(CONFIG, managed_resources=("example.com/gpu",))
+    harness.write(provisioning.plan(harness.workload, {"c1": other}, (), harness.now).changes)
+    assert harness.checks == {"c1": "Ready"}
+    assert harness.workload.status.admission_checks[0].message == "the provisioning request is not needed"
+
+
+def test_created_request_without_conditions_clears_the_message_of_the_check() -> None:
+    harness = reserving()
+    harness.write(provisioning.create_failed(harness.workload, "c1", "the server refused it", harness.now))
+    harness.write(due(harness, request(1)).changes)
+    assert harness.checks == {"c1": "Pending"}
+    assert harness.workload.status.admission_checks[0].message == ""

@@ -187,6 +187,29 @@ def test_reason_of_the_scheduler_stays_until_its_next_attempt(word: str) -> None
     assert harness.message(WorkloadCondition.QUOTA_RESERVED) == "cpu: 3 more needed"
 
 
+def test_message_of_a_deactivated_workload_does_not_depend_on_the_cause() -> None:
+    harness = WorkloadHarness().with_condition(
+        WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.DEACTIVATED, "by a limit"
+    )
+    harness.activate(False).settle()
+    assert harness.conditions["QuotaReserved"] == "False/Deactivated"
+    assert harness.message(WorkloadCondition.QUOTA_RESERVED) == "The workload is deactivated"
+
+
+@pytest.mark.parametrize("observability", [True, False])
+def test_assignment_without_reservation_is_removed(observability: bool) -> None:
+    """Another client released the quota and left `status.admission`."""
+    harness = WorkloadHarness(options=LifecycleOptions(observability=observability)).reserved()
+    harness.with_condition(
+        WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.PENDING_EVALUATION
+    )
+    before = harness.workload.status
+    assert before.admission is not None
+    harness.settle()
+    assert harness.workload.status.admission is None
+    assert harness.conditions["QuotaReserved"] == "False/PendingEvaluation"
+
+
 def test_failure_of_the_same_equivalence_class_is_copied() -> None:
     known = with_(RUNNING, known_failure=KnownFailure(QuotaReservedReason.EXCEEDS_MAX_QUOTA))
     harness = (

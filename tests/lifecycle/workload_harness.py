@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubemachinery import conditions, meta
+from kubemachinery import codec, conditions, meta
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api import kueue
@@ -36,6 +36,15 @@ def facts_of(*checks: CheckFacts, **queue: Any) -> WorkloadFacts:
 def assigned(flavor: str = "default") -> kueue.Admission:
     pods = kueue.PodSetAssignment(name="main", flavors={"cpu": flavor}, resource_usage={"cpu": "1"}, count=1)
     return kueue.Admission(cluster_queue="cq", pod_set_assignments=(pods,))
+
+
+def placed(node: str) -> kueue.Admission:
+    """An admission with one pod on a node."""
+    values = [{"universal": node}]
+    slices = [{"domainCount": 1, "valuesPerLevel": values, "podCounts": {"universal": 1}}]
+    placement = codec.from_tree({"levels": ["h"], "slices": slices}, kueue.TopologyAssignment)
+    pods = kueue.PodSetAssignment(name="main", topology_assignment=placement)
+    return replace(assigned(), pod_set_assignments=(pods,))
 
 
 def workload(**spec: Any) -> Workload:

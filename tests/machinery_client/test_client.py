@@ -52,6 +52,25 @@ async def test_delete_of_a_missing_object_is_no_error(client: ApiClient) -> None
     await client.delete(CONFIG_MAP, "never", "default")
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a?b", "a%2Fb", "a b", "a#", "a\r\nb"])
+async def test_a_name_that_no_object_can_have_is_not_found_and_sends_no_request(client: ApiClient, name: str) -> None:
+    """Without a name, the request would be that for the whole collection: its deletion deletes every object."""
+    await client.create(CONFIG_MAP, config_map("a"))
+    assert await client.find(CONFIG_MAP, name, "default") is None
+    for named in (
+        client.delete(CONFIG_MAP, name, "default"),
+        client.get(CONFIG_MAP, name, "default"),
+        client.patch(CONFIG_MAP, name, {}, "default"),
+        client.patch_revision(CONFIG_MAP, name, {}, "default"),
+        client.replace(CONFIG_MAP, config_map(name)),
+        client.apply(CONFIG_MAP, config_map(name), "me"),
+        client.delete(CONFIG_MAP, "a", name or ".."),
+    ):
+        with pytest.raises(errors.NotFound, match="cannot be a name"):
+            await named
+    assert await client.find(CONFIG_MAP, "a", "default") is not None
+
+
 async def test_delete_with_a_uid_keeps_another_object_of_the_same_name(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a"))
     with pytest.raises(errors.Conflict):

@@ -15,7 +15,7 @@ import pytest
 from kubemachinery import turns
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey, run_informers
 from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from pykueue.api import kube, registry
@@ -364,3 +364,28 @@ async def test_kind_that_must_be_there_is_waited_for() -> None:
         await asyncio.sleep(0.1)
         assert not watched.has_synced
         await asyncio.wait_for(watched.wait_for_sync(), 60)
+
+
+@virtual_time
+async def test_kind_whose_crd_arrives_shortly_before_the_timeout_is_waited_for() -> None:
+    """A server lists a kind some time after its CRD was installed, and answers with a retry until then."""
+    slow = errors.from_response(429, b'{"kind":"Status","code":429,"message":"storage is (re)initializing"}')
+    transport = Played(*(NOT_SERVED,) * 4, *(slow,) * 2, [END])
+    client = ApiClient(transport, random.Random(1), attempts=1)
+    watched = Informer(client, CONFIG_MAP, ObjectDecoder(kube.ConfigMap), random.Random(1))
+    async with run_informers((watched,), 14.0):
+        assert watched.has_synced
+    assert not transport.script
+
+
+@virtual_time
+async def test_kind_that_is_served_and_not_listed_is_late() -> None:
+    slow = errors.from_response(429, b'{"kind":"Status","code":429,"message":"storage is (re)initializing"}')
+    client = ApiClient(Played(NOT_SERVED, *(slow,) * 50), random.Random(1), attempts=1)
+    watched = Informer(client, CONFIG_MAP, ObjectDecoder(kube.ConfigMap), random.Random(1))
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(ExceptionGroup) as caught:
+        async with run_informers((watched,), 14.0):
+            raise AssertionError
+    assert str(caught.value.exceptions[0]).startswith("the API server did not list configmaps within 14 seconds")
+    assert asyncio.get_running_loop().time() - began == pytest.approx(28.0)

@@ -81,7 +81,7 @@ async def test_leader_stops_when_another_holds_the_lease() -> None:
 
 
 @virtual_time
-async def test_leader_that_cannot_renew_stops_before_the_lease_expires() -> None:
+async def test_leader_that_cannot_renew_stops_before_the_lease_expires(caplog: pytest.LogCaptureFixture) -> None:
     async with virtual.server() as client:
         first = candidate(client, "first")
         one = await in_office(first)
@@ -91,6 +91,7 @@ async def test_leader_that_cannot_renew_stops_before_the_lease_expires() -> None
             await eventually(lambda: not first.may_write())
             assert asyncio.get_running_loop().time() - cut_off < TERMS.lease_duration_seconds
             await one
+    assert "lease was not renewed: the API server did not answer before the deadline" in caplog.messages
 
 
 @virtual_time

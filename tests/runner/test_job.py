@@ -286,6 +286,54 @@ class TestFailing:
         world.settle()
         assert world.reason("Failed") == "DeadlineExceeded"
 
+    @pytest.mark.parametrize("code", [0, 3])
+    def test_job_ends_with_its_last_pod_however_late_the_controller_sees_it(self, code: int) -> None:
+        world = World(backoffLimit=0, ttlSecondsAfterFinished=30)
+        world.settle()
+        world.later(10)
+        world.end("p1", code)
+        ended = meta.format_time(world.now)
+        world.later(3600)
+        plan = world.settle()
+        found = conditions.find_true(world.job["status"], "Failed" if code else "Complete")
+        assert found is not None
+        assert found["lastTransitionTime"] == ended
+        assert world.job["status"].get("completionTime") == (None if code else ended)
+        assert (plan.expired, plan.requeue_after_seconds) == (False, 30), "the outcome can be seen before it is deleted"
+        world.later(30)
+        assert world.plan().expired
+
+    def test_end_of_a_job_that_its_controller_ends_is_not_that_of_an_earlier_pod(self) -> None:
+        world = World(activeDeadlineSeconds=60)
+        world.settle()
+        world.end("p1", 1)
+        world.later(10)
+        world.settle()
+        world.run()
+        world.later(50)
+        world.settle()
+        world.end("p2", 143)
+        world.settle()
+        found = conditions.find_true(world.job["status"], "Failed")
+        assert found is not None
+        assert (found["reason"], found["lastTransitionTime"]) == ("DeadlineExceeded", meta.format_time(world.now))
+
+    @pytest.mark.parametrize(
+        ("code", "at", "reason"), [(0, 59, ""), (0, 60, "DeadlineExceeded"), (1, 59, "DeadlineExceeded")]
+    )
+    def test_job_whose_last_pod_succeeded_in_time_does_not_exceed_its_deadline(
+        self, code: int, at: int, reason: str
+    ) -> None:
+        """The controller did not run at the deadline. A pod that failed would have been replaced."""
+        world = World(activeDeadlineSeconds=60)
+        world.settle()
+        world.later(at)
+        world.end("p1", code)
+        world.later(600)
+        world.settle()
+        assert world.reason("Failed") == reason
+        assert bool(world.reason("Complete")) is not bool(reason)
+
     @pytest.mark.parametrize(
         ("code", "action", "failed", "reason"),
         [

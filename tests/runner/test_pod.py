@@ -152,6 +152,14 @@ class TestEnding:
         over = step(found, at=61, main=ended(143, at=61, ran=60))
         assert (over.status["phase"], over.status["reason"]) == ("Failed", "DeadlineExceeded")
 
+    @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])
+    def test_pod_that_ended_before_its_deadline_did_not_exceed_it(self, code: int, phase: str) -> None:
+        """The runner did not run at the deadline."""
+        found = tree(activeDeadlineSeconds=60)
+        found["status"]["startTime"] = meta.format_time(START)
+        over = step(found, at=600, main=ended(code, at=59, ran=59))
+        assert (over.status["phase"], over.status.get("reason")) == (phase, None)
+
 
 class TestStatus:
     def test_a_pod_is_ready_while_all_of_its_containers_run(self) -> None:
@@ -198,15 +206,15 @@ class TestLost:
     def test_attempts_known_only_from_the_status_are_lost(self) -> None:
         found = tree()
         found["status"] = step(found, main=runs(2)).status
-        attempts = tried.with_lost(found, {}, START + 9 * SECOND)
+        attempts = tried.with_lost(found, {})
         (attempt,) = attempts["main"]
         assert (attempt.number, attempt.started) == (2, START)
         assert attempt.ended is not None
-        assert (attempt.ended.code, attempt.ended.reason) == (137, "Lost")
+        assert (attempt.ended.code, attempt.ended.reason, attempt.ended.at) == (137, "Lost", START)
         taken = pod.step(found, attempts, START + 9 * SECOND)
         assert (taken.start, taken.status["phase"]) == ((), "Failed"), "it is not started twice"
 
     def test_attempts_of_the_executor_take_precedence(self) -> None:
         found = tree()
         found["status"] = step(found, main=runs()).status
-        assert tried.with_lost(found, {"main": runs()}, START) == {"main": runs()}
+        assert tried.with_lost(found, {"main": runs()}) == {"main": runs()}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kubemachinery import http_messages, http_server
+from kubemachinery import http_messages, http_server, meta
 from kubemachinery.clock import SystemClock
 from pykueue.runner import process_executor as processes_module
 from pykueue.runner import supervisor
@@ -343,6 +343,22 @@ class TestRestarting:
         await eventually(lambda: not _is_alive(worker))
         assert opened(tmp_path / "pods").attempts(tree)["main"] == processes.attempts(tree)["main"]
 
+    async def test_end_of_an_attempt_that_was_lost_between_two_runners_is_its_last_sign_of_life(
+        self, processes: ProcessExecutor, tmp_path: Path
+    ) -> None:
+        tree = pod("sleep", "1000")
+        await start(processes, tree)
+        await processes.close()
+        number, (record,) = _supervisor(tmp_path), (tmp_path / "pods").rglob("0.pid")
+        os.kill(number, signal.SIGKILL)
+        await eventually(lambda: not _is_alive(number))
+        # It was touched once a minute until the machine failed.
+        last = record.stat().st_mtime_ns + 3600 * meta.SECOND
+        os.utime(record, ns=(last, last))
+        over = opened(tmp_path / "pods").attempts(tree)["main"][-1].ended
+        assert over is not None
+        assert (over.reason, over.at) == ("Lost", last)
+
     async def test_unknown_pods_are_discarded(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         for uid in ("u1", "u2"):
             await start(processes, pod("sleep", "1000", uid=uid))
@@ -579,6 +595,18 @@ class TestStart:
         loaded = set(subprocess.run([*command[:-1], code], capture_output=True, check=True, text=True).stdout.split())
         assert "supervisor" in loaded
         assert not loaded & {"collections", "contextlib", "enum", "json", "re", "signal", "typing"}
+
+    def test_record_of_a_running_process_is_touched(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(supervisor, "_SIGN_SECONDS", 0.01)
+        sign, reference = tmp_path / "0.pid", tmp_path / "reference"
+        for file, at in ((sign, 0), (reference, 1)):
+            file.touch()
+            os.utime(file, (at, at))
+        woken, _ = os.pipe()
+        child = subprocess.Popen(["sh", "-c", f"until [ {sign} -nt {reference} ]; do sleep 0.01; done"])
+        log = supervisor._Log(str(tmp_path / "0.log"))
+        assert supervisor._follow(child.pid, {}, woken, log, None, str(sign)) == 0
+        child.wait()
 
     @pytest.mark.parametrize(
         "record",

@@ -7,10 +7,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kubemachinery.kinds import Kind
+from kubemachinery.meta import HOUR
 from kubemachinery.unstructured import get
 from pykueue.api import labels
 from pykueue.runner import cron_job, deployment, stateful_set
+from pykueue.runner.controllers import JOBS, PODS
 from pykueue.runner.simulated_executor import SECONDS
 from pykueue.testing.virtual_loop import VirtualClock, VirtualLoop
 from runner.conftest import System, Tree, system
@@ -171,3 +175,59 @@ def test_deployment_without_a_queue_runs_at_once(tmp_path: Path) -> None:
         return len(await here.all("Workload"))
 
     assert played(tmp_path, scenario, queues=False) == 0
+
+
+def test_stateful_set_waits_for_the_end_of_a_pod_that_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """A pod that an orphaning deletion left behind has no owner, so that its end is no event of the set."""
+
+    async def scenario(here: System) -> tuple[list[Tree], Tree]:
+        template = _template()
+        metadata = {"name": "web-0", "namespace": "default"} | template["metadata"]
+        await here.client.create(
+            PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        )
+        await _create(here, stateful_set.KIND, _service(1), {})
+
+        async def reported() -> list[Tree] | None:
+            return [each for each in await here.all("Event") if each["reason"] == "FailedCreate"] or None
+
+        events: list[Tree] = await here.until(reported)
+        await here.client.delete(PODS, "web-0", "default")
+        return events, await _until_ready(here, stateful_set.KIND, 1)
+
+    (event,), _ = played(tmp_path, scenario, queues=False)
+    assert event["note"] == (
+        "Pod web-0 exists, and this StatefulSet does not control it; it is created when that one is gone"
+    )
+
+
+def test_timers_of_the_runner_are_evaluated_again_when_the_clock_is_set(tmp_path: Path) -> None:
+    """A machine that was suspended for a night starts the CronJob of the night, and deletes what has expired [CS1]."""
+
+    async def scenario(here: System, clock: VirtualClock) -> tuple[list[str], list[str]]:
+        job: Tree = {"ttlSecondsAfterFinished": 3600, "template": _template(seconds="1")}
+        job["template"]["spec"]["restartPolicy"] = "Never"
+        await here.create("Job", "done", spec=job)
+        hour = (clock.now() // HOUR + 2) % 24
+        spec = {"schedule": f"0 {hour} * * *", "jobTemplate": {"spec": {**job, "ttlSecondsAfterFinished": None}}}
+        await _create(here, cron_job.KIND, spec, {})
+        await asyncio.sleep(60)
+        before = await _names(here)
+        clock.wrong_by_seconds = 8 * 3600
+        await asyncio.sleep(30)
+        return before, await _names(here)
+
+    async def run() -> tuple[list[str], list[str]]:
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with system(tmp_path, "simulated", clock) as here:
+            return await scenario(here, clock)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        before, after = runner.run(run())
+    assert before == ["done"]
+    assert [name.rpartition("-")[0] for name in after] == ["web"]
+
+
+async def _names(here: System) -> list[str]:
+    found = (msgspec.json.decode(item) for item in (await here.client.list(JOBS)).items)
+    return [each["metadata"]["name"] for each in found]

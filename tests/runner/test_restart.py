@@ -7,11 +7,13 @@ import os
 import random
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 import started
+from kubemachinery import meta
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest
@@ -39,13 +41,29 @@ def test_running_pods_survive_a_restart(
     try:
         for name, end in ends.items():
             script = f"echo began; echo x >> {log}; while [ ! -e {end} ]; do sleep 0.05; done; echo over; rm {end}"
-            assert run("submit", "--cpu", "100m", "--name", name, "--", "sh", "-c", script) == 0
+            # The limit of the short one expires while no server runs, after it has ended.
+            limit = ("--time", "25s") if name == "short" and number == signal.SIGKILL else ()
+            assert run("submit", "--cpu", "100m", "--name", name, *limit, "--", "sh", "-c", script) == 0
+        limit_expires = time.time() + (25 if number == signal.SIGKILL else 0)
         until(lambda: log.exists() and log.read_text() == "x\nx\n")
         assert "Traceback" not in up.end(number)[1]
         ends["short"].touch()
-        until(lambda: not ends["short"].exists())  # it ends while no server runs
+        until(lambda: list((tmp_path / "data").rglob("*.end")))  # it ends while no server runs
+        ended = int(time.time())
+        until(lambda: time.time() > limit_expires + 1 and int(time.time()) > ended + 1)
         up.start()
         assert run("wait", "short", "--timeout", "90s") == 0
+        rows: list[list[str]] = [["", ""]]
+
+        def is_recorded() -> bool:
+            capsys.readouterr()
+            assert run("history", "--name", "short", "--format", "ended,exit", "-o", "csv") == 0
+            rows[0] = capsys.readouterr().out.splitlines()[1].split(",")
+            return bool(rows[0][0])
+
+        until(is_recorded)
+        assert meta.parse_time(rows[0][0]) <= ended * meta.SECOND, "the end is not that of the restart"
+        assert rows[0][1] == "0"
         ends["long"].touch()
         assert run("wait", "long", "--timeout", "90s") == 0
         capsys.readouterr()

@@ -16,6 +16,7 @@ import pytest
 from msgspec import structs
 
 from kubemachinery.client.client import ApiClient
+from kubemachinery.client.clock_watch import ClockWatch
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Informer
 from kubemachinery.client.leader_election import LeaderElector
@@ -25,7 +26,6 @@ from pykueue.api import kube, kueue, nodes
 from pykueue.app import options
 from pykueue.controllers import reservation_writer, scheduler, topology, world_feed
 from pykueue.controllers.checks.provisioning_requests import ProvisioningRequestClient
-from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.jobs import JobsController
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.topology import NodeController

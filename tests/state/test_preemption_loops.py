@@ -159,7 +159,7 @@ def test_plan_until_stable_ends_when_the_time_is_over(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as ended:
         main(["plan", "-f", str(LIVELOCK), "--until-stable", "--timeout", "1e-9"])
     assert ended.value.code == 1
-    assert capsys.readouterr().err == "not stable: decisions still change after 1 cycles\n"
+    assert capsys.readouterr().err == "not stable: decisions still change after 1 cycle\n"
 
 
 def test_whatif_reports_that_there_is_no_stable_state(

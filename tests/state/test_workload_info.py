@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kubemachinery import codec
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import MILLISECOND, SECOND
-from lifecycle.workload_harness import START, WorkloadHarness, assigned, workload
+from lifecycle.workload_harness import START, WorkloadHarness, placed, workload
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.core.policy import SchedulingPolicy
@@ -102,19 +101,7 @@ def test_a_second_pass_is_for_a_placement_that_waited_for_its_checks() -> None:
 
 @pytest.mark.parametrize(("unhealthy", "needed"), [((), False), (("elsewhere",), False), (("elsewhere", "n1"), True)])
 def test_a_second_pass_is_for_an_unhealthy_node_of_the_placement(unhealthy: tuple[str, ...], needed: bool) -> None:
-    placement = codec.from_tree(
-        {
-            "levels": ["h"],
-            "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": "n1"}], "podCounts": {"universal": 1}}],
-        },
-        kueue.TopologyAssignment,
-    )
-    placed = kueue.PodSetAssignment(name="main", topology_assignment=placement)
-    harness = (
-        WorkloadHarness()
-        .reserved()
-        .write((workload_changes.SetAdmission(replace(assigned(), pod_set_assignments=(placed,))),))
-    )
+    harness = WorkloadHarness().reserved().write((workload_changes.SetAdmission(placed("n1")),))
     harness.write((workload_changes.SetUnhealthyNodes(tuple(kueue.UnhealthyNode(name=name) for name in unhealthy)),))
     assert workload_info.needs_second_pass(harness.workload) is needed
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from pykueue.api import defaults
 from pykueue.features import GATES
 from pykueue.jobs.admission import JobAdmissionFacts
+from pykueue.jobs.facts import Ancestry
 from pykueue.webhooks import canonical_quantities
 from pykueue.webhooks.review import (
     ALLOWED,
@@ -104,6 +105,16 @@ def test_a_job_that_names_a_queue_is_suspended() -> None:
     made = asked(Phase.MUTATE, job(**{QUEUE: "lq"})).object
     assert made is not None
     assert made["spec"]["suspend"] is True
+
+
+def test_a_new_job_whose_owner_does_not_exist_is_refused_with_the_reason() -> None:
+    """[JF21] As in Kueue. No Workload would ever be created for it."""
+    lost = AdmissionFacts(job=JobAdmissionFacts(ancestry=Ancestry((), "has the owner JobSet s, which does not exist")))
+    refusal = asked(Phase.MUTATE, job(**{QUEUE: "lq"}), facts=lost).refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.message) == (403, "the Job has the owner JobSet s, which does not exist")
+    stored = job(**{QUEUE: "lq"})
+    assert asked(Phase.MUTATE, stored, stored, facts=lost).refusal is None
 
 
 def test_a_job_without_a_queue_is_left_alone() -> None:

@@ -39,6 +39,8 @@ METADATA_OF_ALL: Final = "application/json;as=PartialObjectMetadataList;g=meta.k
 _ATTEMPTS: Final = 6
 PAGE: Final = 500
 _SKIPPED_MAX: Final = 9
+# Characters that no segment of a path, and so no name, contains.
+_IMPOSSIBLE: Final = frozenset("/%?# \t\r\n\0")
 
 
 class RateLimiter:
@@ -175,7 +177,7 @@ class ApiClient:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def get(self, kind: Kind, name: str, namespace: str = "", *, version: str = "") -> Tree:
-        response = await self._send(kind, ApiRequest("GET", kind.path(namespace, name, version=version)))
+        response = await self._send(kind, ApiRequest("GET", _object_path(kind, namespace, name, version=version)))
         return _read_tree(response.body)
 
     async def find(self, kind: Kind, name: str, namespace: str = "") -> Tree | None:
@@ -247,7 +249,7 @@ class ApiClient:
     async def replace(self, kind: Kind, tree: Mapping[str, Any], subresource: str = "") -> Tree:
         """Replace the object; a `resourceVersion` in it makes the write conditional."""
         metadata = tree["metadata"]
-        path = kind.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        path = _object_path(kind, metadata.get("namespace", ""), metadata["name"], subresource)
         return await self._write(kind, ApiRequest("PUT", path, (), _body(tree), JSON))
 
     async def patch(
@@ -263,7 +265,7 @@ class ApiClient:
     ) -> Tree:
         """Patch the object. A `resourceVersion` in a merge patch makes the write conditional."""
         query = (("dryRun", "All"),) if dry_run else ()
-        path = kind.path(namespace, name, subresource)
+        path = _object_path(kind, namespace, name, subresource)
         return await self._write(kind, ApiRequest("PATCH", path, query, _body(patch), content_type))
 
     async def patch_revision(
@@ -278,7 +280,7 @@ class ApiClient:
         manager: str = "",
     ) -> str:
         """Patch the object and return the `resourceVersion` that it has now. The server sends the metadata only."""
-        path = kind.path(namespace, name, subresource)
+        path = _object_path(kind, namespace, name, subresource)
         query = (("fieldManager", manager),) if manager else ()
         request = ApiRequest("PATCH", path, query, _body(patch), content_type, METADATA)
         return _read_written((await self._send(kind, request)).body).metadata.resource_version
@@ -289,7 +291,7 @@ class ApiClient:
         """Server-side apply: `manager` owns these fields."""
         metadata = tree["metadata"]
         query = (("fieldManager", manager), ("force", "true" if force else "false"))
-        path = kind.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        path = _object_path(kind, metadata.get("namespace", ""), metadata["name"], subresource)
         return await self._write(kind, ApiRequest("PATCH", path, query, _body(tree), APPLY))
 
     async def delete(
@@ -303,7 +305,10 @@ class ApiClient:
         grace_seconds: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete the object; one that does not exist is no error. With `uid`, only the object with this UID."""
+        """Delete the object; one that does not exist is no error. With `uid`, only the object with this UID.
+
+        Raises NotFound for a name that no object can have.
+        """
         options: Tree = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -311,8 +316,9 @@ class ApiClient:
             options["dryRun"] = ["All"]
         if uid:
             options["preconditions"] = {"uid": uid}
+        path = _object_path(kind, namespace, name)
         with suppress(errors.NotFound):
-            await self._send(kind, ApiRequest("DELETE", kind.path(namespace, name), (), _body(options), JSON))
+            await self._send(kind, ApiRequest("DELETE", path, (), _body(options), JSON))
 
     async def request(self, request: ApiRequest) -> ApiResponse:
         """Send a request that concerns no kind, such as `/version`."""
@@ -377,3 +383,12 @@ def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
 
 def _body(tree: Any) -> bytes:
     return msgspec.json.encode(tree)
+
+
+def _object_path(kind: Kind, namespace: str, name: str, subresource: str = "", *, version: str = "") -> str:
+    """The request path of one object. Without a name it would be that of the collection, whose deletion deletes every
+    object; a name that is no segment of a path would be another request. Such an object does not exist."""
+    for given in (name, *((namespace,) if namespace else ())):
+        if given in ("", ".", "..") or not _IMPOSSIBLE.isdisjoint(given):
+            raise errors.NotFound(404, "NotFound", f"{kind.name} {name!r} not found: {given!r} cannot be a name")
+    return kind.path(namespace, name, subresource, version=version)

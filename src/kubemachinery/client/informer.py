@@ -163,6 +163,8 @@ class Informer(Generic[T]):
         self._served_handlers: list[Callable[[bool], None]] = []
         # Whether the server serves this kind, by its last response.
         self.is_served = True
+        # How many of its responses were that it does not.
+        self.absences = 0
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -256,13 +258,17 @@ class Informer(Generic[T]):
             except KubeError as error:
                 failed = True
                 self.is_served = not isinstance(error, errors.NotFound)
+                self.absences += not self.is_served
                 if self._may_be_absent and not self.is_served:
                     await self._absent()
                     continue
                 if on_error is not None:
                     await on_error(error)
                 else:
-                    log.log(logging.INFO if failures < 3 else logging.WARNING, "%s: %s", self.kind.name, error)
+                    cause = (
+                        error if self.is_served else "the API server does not serve this kind; is its CRD installed?"
+                    )
+                    log.log(logging.INFO if failures < 3 else logging.WARNING, "%s: %s", self.kind.name, cause)
             # A watch that ends is reopened at once, unless the one before it also ended quickly: then with backoff.
             failures = failures + 1 if failed or loop.time() - began < _SHORT_WATCH_SECONDS else 0
             if failed or failures > 1:
@@ -468,6 +474,10 @@ class _Index(Generic[T]):
             self.by_value.setdefault(value, set()).add(key)
 
 
+# A shorter timeout would leave no time to read, and be a log line for each round.
+_MIN_ROUND_SECONDS: Final = 5.0
+
+
 class NotSynced(ProgramError):
     """Informers did not sync in time. The message names their kinds."""
 
@@ -492,18 +502,23 @@ async def run_informers(
 
 
 async def _all_synced(informers: Sequence[Informer[Any]], timeout_seconds: float | None) -> None:
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            await asyncio.gather(*(informer.wait_for_sync() for informer in informers))
-    except TimeoutError:
-        missing = [informer for informer in informers if not informer.has_synced]
-        late = [informer.kind.name for informer in missing if informer.is_served]
-        if late:
-            raise NotSynced(
-                f"the API server did not list {', '.join(late)} within {timeout_seconds:g} seconds"
-                " (controller.cacheSyncTimeout)"
-            ) from None
-        log.warning(
-            "waiting for kinds that the API server does not serve: %s", ", ".join(each.kind.name for each in missing)
-        )
-        await asyncio.gather(*(informer.wait_for_sync() for informer in missing))
+    """Wait in rounds of the timeout. Only a kind that was served for a whole round is late: a server needs some time
+    between the installation of a CRD and its first list."""
+    round_seconds = timeout_seconds
+    while True:
+        absences = [informer.absences for informer in informers]
+        try:
+            async with asyncio.timeout(round_seconds):
+                await asyncio.gather(*(informer.wait_for_sync() for informer in informers))
+            return
+        except TimeoutError:
+            missing = [each for each in zip(informers, absences, strict=True) if not each[0].has_synced]
+            late = [each.kind.name for each, before in missing if each.is_served and each.absences == before]
+            if late:
+                raise NotSynced(
+                    f"the API server did not list {', '.join(late)} within {timeout_seconds:g} seconds"
+                    " (controller.cacheSyncTimeout)"
+                ) from None
+            if unserved := [each.kind.name for each, _ in missing if not each.is_served]:
+                log.warning("waiting for kinds that the API server does not serve: %s", ", ".join(unserved))
+            round_seconds = max(timeout_seconds or 0.0, _MIN_ROUND_SECONDS)

@@ -214,7 +214,9 @@ class LeaderElector:
                     log.error("lease is held by %s: no longer leading", (found.get("spec") or {}).get("holderIdentity"))
                     return
             except (ProgramError, TimeoutError) as error:
-                log.warning("lease was not renewed: %s", error)
+                log.warning(
+                    "lease was not renewed: %s", str(error) or "the API server did not answer before the deadline"
+                )
 
     async def _reread(self, client: ApiClient) -> dict[str, Any] | None:
         try:

@@ -1,7 +1,8 @@
 """The credentials of a server and of its clients, and their kubeconfigs.
 
 Everything is made at the first start and kept in the data directory (mode 0600). Certificates are good for less than a
-year; a start within a month of the end makes new ones from the same authority.
+year; a start within a month of the end makes new ones from the same authority. A start also replaces an authority
+that expires within a month, or is not valid yet because it was made while the clock was ahead.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def prepare(directory: Path, hosts: Sequence[str], now: datetime.datetime) -> Se
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = _authority(directory / "ca.pem", now)
     server = directory / "server.pem"
-    if not _is_good(server, now, hosts):
+    if not _is_good(authority, server, now, hosts):
         _write(server, authority.issue("kube-apiserver", (), now, hosts=hosts))
     return ServerCredentials(
         ca=authority.key_pair.certificate,
@@ -75,7 +76,7 @@ def _authority(path: Path, now: datetime.datetime) -> CertificateAuthority:
     if path.exists():
         kept = _read(path)
         found = CertificateAuthority.load(kept.certificate, kept.key)
-        if found is not None:
+        if found is not None and still_good(kept.certificate, now):
             return found
     made = CertificateAuthority.make("embedded-ca", now)
     _write(path, made.key_pair)
@@ -85,7 +86,7 @@ def _authority(path: Path, now: datetime.datetime) -> CertificateAuthority:
 def _client(
     authority: CertificateAuthority, path: Path, user: authentication.RequestUser, now: datetime.datetime
 ) -> KeyPair:
-    if not _is_good(path, now, ()):
+    if not _is_good(authority, path, now, ()):
         groups = [group for group in user.groups if group != authentication.AUTHENTICATED]
         _write(path, authority.issue(user.name, groups, now))
     return _read(path)
@@ -97,8 +98,12 @@ def _token(path: Path) -> str:
     return path.read_text(encoding="ascii").strip()
 
 
-def _is_good(path: Path, now: datetime.datetime, hosts: Sequence[str]) -> bool:
-    return path.is_file() and still_good(path.read_bytes(), now, hosts)
+def _is_good(authority: CertificateAuthority, path: Path, now: datetime.datetime, hosts: Sequence[str]) -> bool:
+    """Whether the file has a certificate that clients accept: valid now, and signed by the authority they trust."""
+    if not path.is_file():
+        return False
+    certificate = _read(path).certificate
+    return still_good(certificate, now, hosts) and authority.signed(certificate)
 
 
 def _read(path: Path) -> KeyPair:

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any, Final
 
 from kubemachinery.meta import SECOND, format_time
+from pykueue import wording
 from pykueue.analysis import measures
 from pykueue.analysis.measures import Figure, JobOutcome, MeasuredRange, Unit
 from pykueue.analysis.policy_comparison import (
@@ -107,20 +108,31 @@ def following(comparison: PolicyComparison) -> list[str]:
     if distance is not None and distance <= LARGE_DISTANCE:
         found.append(_sentence(_distance_sentence(distance)))
     if comparison.drawn:
-        found.append(f"The run times of {comparison.drawn} jobs that did not end by themselves are drawn.")
+        ended = ("job did not end by itself: its run time is", "jobs did not end by themselves: their run times are")
+        found.append(f"{wording.counted(comparison.drawn, *ended)} drawn.")
     if comparison.endless:
-        found.append(f"Of {comparison.endless} jobs no run time is known: they run until the end.")
+        found.append(f"No run time is known of {wording.counted(comparison.endless, 'job')}: counted until the end.")
     for column in comparison.columns:
         if column.not_started:
-            names = ", ".join(column.not_started[:_NAMED])
-            more = len(column.not_started) - _NAMED
-            rest = f" and {more} more" if more > 0 else ""
-            found.append(f"{_sentence(column.name)}: {len(column.not_started)} jobs do not start: {names}{rest}.")
+            count = wording.counted(len(column.not_started), "job does not start", "jobs do not start")
+            found.append(f"{_sentence(column.name)}: {count}: {_named(column.not_started)}.")
         if column.replay.loops:
-            found.append(f"{_sentence(column.name)}: {column.replay.loops} preemption loops.")
+            found.append(f"{_sentence(column.name)}: {wording.counted(column.replay.loops, 'preemption loop')}.")
+        if column.replay.looped:
+            count = wording.counted(len(column.replay.looped), "job")
+            found.append(
+                f"{_sentence(column.name)}: {count} preempt each other in turns, and of a loop only three rounds are"
+                f" replayed: {_named(column.replay.looped)}."
+            )
     found += [f"{_sentence(notice)}." for notice in comparison.notices]
     found.append(f"Not known: {'; '.join(CANNOT_KNOW)}.")
     return found
+
+
+def _named(keys: Sequence[str]) -> str:
+    """The first of a list of jobs, and how many more there are."""
+    more = len(keys) - _NAMED
+    return ", ".join(keys[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _sentence(words: str) -> str:
@@ -131,7 +143,7 @@ def counted(comparison: PolicyComparison) -> str:
     """Which jobs and which time are counted."""
     within, trace = comparison.columns[0].within, comparison.trace
     begin, end = format_time(within.begin * SECOND), format_time(within.end * SECOND)
-    return f"{len(trace.jobs)} jobs of {trace.source}; counted from {begin} to {end}"
+    return f"{wording.counted(len(trace.jobs), 'job')} of {trace.source}; counted from {begin} to {end}"
 
 
 # --- A document -------------------------------------------------------------------------------------------------------
@@ -164,6 +176,7 @@ def _column_tree(column: ComparisonColumn) -> dict[str, Any]:
         "notStarted": list(column.not_started),
         "decisions": column.replay.decisions,
         "preemptionLoops": column.replay.loops,
+        "inPreemptionLoops": list(column.replay.looped),
         "endedEarly": column.replay.ended_early,
     }
 

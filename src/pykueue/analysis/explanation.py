@@ -18,6 +18,7 @@ from kubemachinery.errors import UsageError
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
 from kubemachinery.yaml_documents import Document
+from pykueue import wording
 from pykueue.analysis import placement, planner, suggestion_search
 from pykueue.analysis.blockers import AdmissionBlocker, admission_blockers
 from pykueue.analysis.object_changes import ObjectChange, Objects, indexed
@@ -312,7 +313,7 @@ def _loop_warnings(case: Case, key: str, workload: kueue.Workload, now: Nanoseco
     if loop is None or key not in loop.members:
         return ()
     times = sum(each.count for each in evictions(workload) if each.reason == EvictedReason.PREEMPTED)
-    so_far = f" This Workload was preempted {times} times so far." if times else ""
+    so_far = f" This Workload was preempted {wording.counted(times, 'time')} so far." if times else ""
     ends = "It continues until priorities, quota, the preemption policy or the Workloads change."
     return (f"preemption loop: {loop.sentence()}, in turns. {ends}{so_far}",)
 

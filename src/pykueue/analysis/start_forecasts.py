@@ -121,7 +121,8 @@ def _by_uid(
         if record.ended is not None:
             learned.learn(record)
     observed = [(workload, records.observe(None, workload, now // SECOND)) for workload in scope.workloads()]
-    open_runs = learned.open_runs((record, records.running_seconds(record, now // SECOND)) for _, record in observed)
+    running = ((record, records.running_seconds(record, now // SECOND)) for _, record in observed)
+    open_runs = learned.open_runs(running, now // SECOND)
     found = {}
     for workload, record in observed:
         estimate = estimates.get(states.key(workload)) or learned.estimate(record, open_runs)

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from kubemachinery import conditions
 from kubemachinery.conditions import ConditionStatus
-from kubemachinery.meta import SECOND
+from kubemachinery.meta import SECOND, format_time
 from kubemachinery.quantity import QuantityText
-from pykueue import calendars, projection
+from pykueue import calendars, projection, wording
 from pykueue.analysis import planner, replayed_budgets
 from pykueue.analysis.measures import JobOutcome
 from pykueue.analysis.planner import Case
@@ -27,13 +27,13 @@ from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, 
 from pykueue.core import amounts, requests
 from pykueue.history.learning import RunEstimate, RunTimes
 from pykueue.history.records import Attempt, Outcome, Seconds, UsageSegment, WorkloadRecord
-from pykueue.projection import Arrival, ProjectedAttempt, uniform
+from pykueue.projection import Arrival, ProjectedAttempt, Projection, uniform
 from pykueue.state.quota_windows import ScheduledWindows
 
 # How long the pods of an evicted Workload take to stop: the history does not have it. Without any time, Workloads that
 # preempt each other in turns would do so without end in one instant.
 STOP_SECONDS: Final = 1
-# A replay ends after so many decisions for each job: Workloads that preempt each other may do so without end.
+# A replay ends after so many decisions for each job.
 DECISIONS_PER_JOB: Final = 2_000
 
 
@@ -42,8 +42,9 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     outcomes: tuple[JobOutcome, ...]
     decisions: int = 0
-    # How often a preemption loop was found.
+    # How often a preemption loop was found, and the jobs that were in one.
     loops: int = 0
+    looped: tuple[str, ...] = ()
     # The time that the replay reached, and why it is not the end of the trace; empty if it is.
     reached: Seconds = 0
     ended_early: str = ""
@@ -151,8 +152,9 @@ def replay(
         effort=effort,
         may_go_on=may_go_on,
         answers=replayed_budgets.of_case(case, trace),
+        skips_loops=True,
+        ends_stalled=True,
     )
-    too_long = f"the scheduler made {found.decisions} decisions without an end: Workloads preempt each other in turns"
     attempts: dict[str, list[Attempt]] = {}
     for each in found.attempts:
         attempts.setdefault(each.uid, []).append(_attempt(each))
@@ -160,9 +162,20 @@ def replay(
         outcomes=tuple(JobOutcome(job, (*_before(job, trace.begin), *attempts.get(job.uid, ()))) for job in trace.jobs),
         decisions=found.decisions,
         loops=found.loops,
+        looped=tuple(sorted(found.looped)),
         reached=found.reached // SECOND,
-        ended_early="" if found.is_complete else too_long if found.decisions >= effort else INTERRUPTED,
+        ended_early="" if found.is_complete else _ended_early(found, effort),
     )
+
+
+def _ended_early(found: Projection, effort: int) -> str:
+    """Why a replay has not reached the end of its trace."""
+    if found.is_stalled:
+        reached = format_time(found.reached)
+        return f"Workloads preempt each other in turns at {reached}, and no job ends or is submitted meanwhile"
+    if found.decisions >= effort:
+        return f"the scheduler made {found.decisions} decisions, more than {DECISIONS_PER_JOB} for each job"
+    return INTERRUPTED
 
 
 def _active(thing: msgspec.Struct) -> msgspec.Struct:
@@ -190,7 +203,7 @@ def _before(job: TraceJob, begin: Seconds) -> Iterator[Attempt]:
 def _arrivals(trace: Trace, report: Callable[[str], None]) -> Iterator[Arrival]:
     for number, job in enumerate(trace.jobs, start=1):
         if number % _REPORTED == 0:
-            report(f"{number} of {len(trace.jobs)} jobs submitted")
+            report(f"{number} of {wording.counted(len(trace.jobs), 'job')} submitted")
         withdrawn = job.withdrawn * SECOND if job.withdrawn is not None else None
         yield Arrival(max(job.submitted, trace.begin) * SECOND, as_of(job, trace.begin), withdrawn)
 

@@ -15,6 +15,7 @@ from kubemachinery import meta, quantity
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND
 from kubemachinery.quantity import Quantity, QuantityError
+from pykueue import wording
 from pykueue.api import kube, kueue
 from pykueue.core import amounts
 from pykueue.history import records
@@ -197,6 +198,17 @@ class SwfMapping(msgspec.Struct, frozen=True, kw_only=True):
             return known
         return f"{prefix}-{number}" if number >= 0 else prefix
 
+    def object_name(self, column: str, number: int, prefix: str) -> str:
+        """The name of the object that stands for a number. Users have names that no object can have, such as addresses:
+        of those it is made of the prefix and the number, and no other number has it."""
+        known = self._known(column, number)
+        if known is None or not meta.check_label_name(known):
+            return self.name(column, number, prefix)
+        made = f"{prefix}-{number}"
+        while made in self.names[column]:
+            made += "-x"
+        return made
+
     def program(self, number: int) -> str:
         """The name of an executable: from the names, or made of its number in letters. Two numbers are two programs,
         and names that differ only in digits would be those of one program that runs again and again [RT5]."""
@@ -250,12 +262,12 @@ def of_swf(file: SwfFile, source: str, mapping: SwfMapping) -> Trace:
     jobs.sort(key=lambda job: (job.submitted, job.uid))
     notices = [f"left out {reason}" for reason in file.left_out[:_SHOWN]]
     if len(file.left_out) > _SHOWN:
-        notices.append(f"left out {len(file.left_out) - _SHOWN} more lines that are no jobs")
+        notices.append(f"left out {len(file.left_out) - _SHOWN} more: no jobs")
     if absent:
-        notices.append(f"{absent} jobs without processors or without a run time are left out")
+        notices.append(f"left out {wording.counted(absent, 'job')} without processors or without a run time")
     expected = file.number("MaxJobs")
     if expected is not None and expected != len(file.jobs) and not file.left_out:
-        notices.append(f"the header announces {expected} jobs, and the file has {len(file.jobs)}")
+        notices.append(f"the header announces {wording.counted(expected, 'job')}, and the file has {len(file.jobs)}")
     processors_max = file.number("MaxProcs") or file.number("MaxNodes") or most_used(file.jobs)
     return Trace(
         source=source,
@@ -277,9 +289,9 @@ def _of_line(job: SwfJob, start: Seconds, mapping: SwfMapping, pod_sets: PodSets
     limit = max(job.limit, job.ran) if job.limit > 0 else None
     return TraceJob(
         uid=f"{number:012d}",
-        namespace=mapping.name("queue", job.queue, "queue"),
+        namespace=mapping.object_name("queue", job.queue, "queue"),
         name=f"job-{number}",
-        queue=mapping.name("user", job.user, "user"),
+        queue=mapping.object_name("user", job.user, "user"),
         user=mapping.name("user", job.user, "user"),
         job_name=mapping.program(job.executable),
         pod_sets=pod_sets,

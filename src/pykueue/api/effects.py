@@ -255,7 +255,7 @@ ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
         _applies("manageJobsWithoutQueueName", "jobs/options.py"),
         _applies("managedJobsNamespaceSelector", "jobs/options.py"),
         _applies("metrics.bindAddress", "app/ports.py"),
-        _applies("metrics.customLabels", "observe/metrics.py", gates=("CustomMetricLabels",)),
+        _applies("metrics.customLabels", "observe/metrics.py", "jobs/options.py", gates=("CustomMetricLabels",)),
         _applies("metrics.enableClusterQueueResources", "observe/metrics.py"),
         _applies("metrics.localQueueMetrics", "observe/metrics.py", gates=("LocalQueueMetrics",)),
         _warned("multiKueue.clusterProfile", NO_MULTIKUEUE),

@@ -8,7 +8,7 @@ describe their fields, because `kubectl explain` shows them. A field that the AP
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -276,6 +276,12 @@ class PodCondition(ApiStruct, frozen=True):
     reason: str = ""
     message: str = ""
     observed_generation: int | None = None
+
+
+# The reasons of containers that ended without a record, of the runner and of the kubelet: neither the exit code nor the
+# time is known.
+LOST: Final = "Lost"
+UNKNOWN_ENDS: Final = frozenset({LOST, "ContainerStatusUnknown"})
 
 
 class ContainerStateTerminated(ApiStruct, frozen=True):

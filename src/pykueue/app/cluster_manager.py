@@ -125,21 +125,23 @@ class _ClusterManager:
             process.monitored_event_loop(manager.metrics.loop_delayed),
             ports.probes(settings, self._missing, in_pod),
             ports.profiling(manager, settings, anywhere),
-            manager.reading(),
         ):
             serving, own = await self._serving_options(), settings.configuration.namespace
             serving = replace(serving, client_authority=webhook_client_authority)
             chosen = options.webhook_options(settings)
-            async with (
-                webhook_server.webhooks(
-                    fenced, chosen, sources, serving, self._clock, own, settings.tls.profile
-                ) as served,
-                ports.metrics(manager, settings, served, self._authorizer(), in_pod),
-                ports.visibility_api(manager, settings, served, self._authorizer(), in_pod, self._clock),
-                ports.dashboard(manager, dashboard, served, self._authorizer(), self._clock, explain),
-            ):
+            # Before objects are read: the API server may need the conversion webhook to list them.
+            async with webhook_server.webhooks(
+                fenced, chosen, sources, serving, self._clock, own, settings.tls.profile
+            ) as served:
+                # Ready: the Service leads to managers that are, and conversions have to reach this one.
                 self._webhooks = served
-                await (self._lead() if self._leads_alone else self._election.run(self._lead))
+                async with (
+                    manager.reading(),
+                    ports.metrics(manager, settings, served, self._authorizer(), in_pod),
+                    ports.visibility_api(manager, settings, served, self._authorizer(), in_pod, self._clock),
+                    ports.dashboard(manager, dashboard, served, self._authorizer(), self._clock, explain),
+                ):
+                    await (self._lead() if self._leads_alone else self._election.run(self._lead))
 
     async def _serving_options(self) -> webhook_server.ServingOptions:
         """Return where the webhooks are served and how the API server reaches them."""

@@ -35,6 +35,8 @@ from pykueue.webhooks.review import WebhookOptions
 
 # The timeout that zero stands for, as in Kueue.
 _SYNC_TIMEOUT_SECONDS: Final = 120.0
+# As in Kueue. `plan` replaces a failed node in its first cycle.
+NODE_REPLACEMENT_DELAY: Final[Nanoseconds] = meta.SECOND
 
 
 def webhook_options(settings: Settings) -> WebhookOptions:
@@ -56,7 +58,7 @@ def manager_options(
     prefixes = resources.exclude_resource_prefixes if resources else ()
     transformations = resources.transformations if resources else ()
     return ManagerOptions(
-        policy=replace(settings.policy, departures=True),
+        policy=replace(settings.policy, departures=True, node_replacement_delay=NODE_REPLACEMENT_DELAY),
         accounting=requests.accounting(prefixes, transformations),
         profile=PlacementOptions.of(on),
         kinds=settings.job_kinds,

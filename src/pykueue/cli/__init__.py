@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from pykueue.cli import flags
 from pykueue.errors import NegativeResult, PykueueError
 from pykueue.version import __version__
 
@@ -111,7 +112,8 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
+            return name, command, rest if command is None else flags.short_values(ctx, command, rest)
         except click.UsageError as error:
             nearest = difflib.get_close_matches(args[0], VERBS, n=1) if args else []
             if not nearest or "Did you mean" in error.format_message():

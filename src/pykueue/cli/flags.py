@@ -42,6 +42,38 @@ class DefaultGroup(click.Group):
         return super().parse_args(ctx, args if named else [self.default, *args])
 
 
+def short_values(ctx: click.Context, command: click.Command, args: list[str]) -> list[str]:
+    """The arguments of a command, with `-n=team` as `-n team`. kubectl and kueuectl accept both forms; click would take
+    `=team` as the value."""
+    leaf, start = _leaf(ctx, command, args)
+    valued = {name for option in leaf.params if _has_value(option) for name in option.opts}
+    # Arguments of `submit` end at the command that is submitted.
+    ends_at_word = not leaf.context_settings.get("allow_interspersed_args", leaf.allow_interspersed_args)
+    found, is_value = args[:start], False
+    for at, word in enumerate(args[start:], start):
+        if not is_value and (word == "--" or (ends_at_word and not word.startswith("-"))):
+            return found + args[at:]
+        joined = not is_value and word[:2] in valued and word[2:3] == "="
+        found += [word[:2], word[3:]] if joined else [word]
+        is_value = not is_value and word in valued
+    return found
+
+
+def _leaf(ctx: click.Context, command: click.Command, args: list[str]) -> tuple[click.Command, int]:
+    """The command that the first words of `args` name, and how many these are."""
+    start = 0
+    while isinstance(command, click.Group):
+        child = command.get_command(ctx, args[start]) if start < len(args) else None
+        if child is None:
+            return (command.commands[command.default] if isinstance(command, DefaultGroup) else command), start
+        command, start = child, start + 1
+    return command, start
+
+
+def _has_value(option: click.Parameter) -> bool:
+    return isinstance(option, click.Option) and not (option.is_flag or option.count or isinstance(option, LooseOption))
+
+
 def files(help: str, *names: str, into: str = "files") -> Callable[[F], F]:
     """An option for files, folders, or - for standard input; -f unless `names` are given."""
     return click.option(*(names or ("-f", "--filename")), into, multiple=True, metavar="FILE", help=help)

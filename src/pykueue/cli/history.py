@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 
 from kubemachinery.errors import UsageError
+from pykueue import wording
 from pykueue.cli import completion_candidates, flags, printing
 from pykueue.cli.connection import Connection, connects_but
 from pykueue.errors import NegativeResult
@@ -138,9 +139,15 @@ def _reading(filters: Mapping[str, Any], *, all_namespaces: bool) -> Callable[[A
         from pykueue.client import job_history
 
         wanted = request(filters, "" if all_namespaces else namespace)
-        return [record async for record in job_history.records(client, wanted)]
+        return [record async for record in job_history.records(client, wanted, on_not_stored=warn_not_stored)]
 
     return read
+
+
+def warn_not_stored(count: int) -> None:
+    """Print that an answer of the history is not complete."""
+    lacks = "record is not stored yet, and is", "records are not stored yet, and are"
+    click.echo(f"{wording.counted(count, *lacks)} missing or older here: the history cannot be written", err=True)
 
 
 def request(filters: Mapping[str, Any], namespace: str) -> HistoryRequest:
@@ -276,7 +283,7 @@ def check(file: Path | None) -> None:
         found, count = store.check(), store.count()
     if found:
         raise NegativeResult("\n".join(found))
-    click.echo(f"{count} records; usage by day equals their sum")
+    click.echo(f"{wording.counted(count, 'record')}; usage by day equals their sum")
 
 
 @command.command("purge")
@@ -288,4 +295,4 @@ def purge(file: Path | None, user: str) -> None:
         count = store.anonymize(user)
     if not count:
         raise NegativeResult(f"no record names the user {user}")
-    click.echo(f"replaced the name in {count} records")
+    click.echo(f"replaced the name in {wording.counted(count, 'record')}")

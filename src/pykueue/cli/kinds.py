@@ -55,10 +55,19 @@ def print_result(tree: dict[str, Any], form: OutputFormat, done: str, dry: str =
         click.echo(name if form.word == "name" else f"{name} {done}{DRY[dry]}")
 
 
+class _KubectlCommand(click.Command):
+    """A command whose arguments are those of kubectl. Only a whole word is a request for help: click itself would find
+    the option -h also within `-o=jsonpath=…`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        asked = [word for word in args if word in ctx.help_option_names]
+        return super().parse_args(ctx, asked or ["--", *args])
+
+
 def through_kubectl(verb: str, kind: str) -> click.Command:
     """A command that is replaced by `kubectl VERB`, with all of its arguments."""
 
-    @click.command(kind, context_settings={"ignore_unknown_options": True})
+    @click.command(kind, cls=_KubectlCommand)
     @click.argument("words", nargs=-1, type=click.UNPROCESSED, shell_complete=completion_candidates.objects(kind))
     def command(words: tuple[str, ...]) -> None:
         kubectl_process.replace_process(verb, f"{kind}s.{GROUP}", *words)

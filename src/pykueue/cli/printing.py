@@ -146,7 +146,7 @@ def show(
     """Print rows in a format. Without rows, a table is replaced by `nothing` on stderr."""
     if form.word == "name":
         for row in rows:
-            click.echo(name(row))
+            write_exactly(f"{name(row)}\n")
     elif form.is_document:
         form.document(listed([tree(row) for row in rows]))
     elif not rows:
@@ -163,11 +163,16 @@ def listed(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def document(tree: Any, word: str) -> None:
     """Print one JSON or YAML document."""
     if word == "json":
-        click.echo(json.dumps(tree, indent=2, ensure_ascii=False))
+        write_exactly(f"{json.dumps(tree, indent=2, ensure_ascii=False)}\n")
     else:
         from kubemachinery import kubectl_yaml
 
-        click.echo(kubectl_yaml.dump(tree), nl=False)
+        write_exactly(kubectl_yaml.dump(tree))
+
+
+def write_exactly(text: str) -> None:
+    """Write a machine format as it is. Otherwise escape sequences in names would be removed where no terminal is."""
+    click.echo(text, nl=False, color=True)
 
 
 def _without_managed_fields(tree: Mapping[str, Any]) -> dict[str, Any]:

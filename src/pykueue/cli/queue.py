@@ -84,7 +84,10 @@ def command(
             from pykueue.client import job_forecast  # what it imports is half of the processor time of this command
 
             waiting = [(entry.namespace, entry.queue) for entry in of_queue if entry.status.state == "Waiting"]
-            forecasts.update(await job_forecast.of_local_queues(client, waiting, is_thorough=thorough))
+            known = await job_forecast.of_local_queues(client, waiting, is_thorough=thorough)
+            forecasts.update(known.items)
+            for local_queue, problem in known.problems.items():
+                click.echo(f"the server has no forecast of LocalQueue {local_queue}: {problem}", err=True)
         return of_queue
 
     now = SystemClock().now()

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from kubemachinery.errors import UsageError
+from pykueue import wording
 from pykueue.cli.progress import progress
 from pykueue.errors import NegativeResult
 
@@ -37,7 +38,7 @@ def command(trace: Path) -> None:
         raise UsageError(f"{trace}: line 1: is not the header of a trace") from None
     try:
         with progress() as report:
-            report(f"Replaying {len(lines) - 1} lines")
+            report(f"Replaying {wording.counted(len(lines) - 1, 'line')}")
             found = decision_trace.replay(lines[1:], manager_options(chosen).empty_world(), first=2)
     except UsageError as error:
         raise UsageError(f"{trace}: {error}") from None
@@ -49,4 +50,5 @@ def command(trace: Path) -> None:
         written_by = header.get("pykueue", "")
         by = "" if written_by == __version__ else f"; the trace was recorded by {written_by}, this is {__version__}"
         raise NegativeResult(f"{trace}: line {found.difference.line}: a different decision{by}")
-    click.echo(f"equal: {found.calls} calls, {found.cycles} cycles, {found.decisions} decisions")
+    numbers = ((found.calls, "call"), (found.cycles, "cycle"), (found.decisions, "decision"))
+    click.echo(f"equal: {', '.join(wording.counted(number, noun) for number, noun in numbers)}")

@@ -11,7 +11,7 @@ import click
 from kubemachinery.errors import UsageError
 from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects, connects_but
-from pykueue.cli.history import csv_text, request, window_options
+from pykueue.cli.history import csv_text, request, warn_not_stored, window_options
 from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def usage(connection: Connection, all_namespaces: bool, output: str, **filters: 
     async def work(client: ApiClient, namespace: str) -> list[UsageItem]:
         from pykueue.client import job_history
 
-        return await job_history.usage(client, request(filters, "" if all_namespaces else namespace))
+        return await job_history.usage(client, request(filters, "" if all_namespaces else namespace), warn_not_stored)
 
     items = connection.talk(work)
     by = _words(filters["by"])
@@ -77,7 +77,7 @@ def waiting(connection: Connection, all_namespaces: bool, output: str, **filters
     async def work(client: ApiClient, namespace: str) -> list[WaitingItem]:
         from pykueue.client import job_history
 
-        return await job_history.waiting(client, request(filters, "" if all_namespaces else namespace))
+        return await job_history.waiting(client, request(filters, "" if all_namespaces else namespace), warn_not_stored)
 
     from pykueue.history.columns import duration
 
@@ -110,7 +110,7 @@ def troubles(connection: Connection, all_namespaces: bool, output: str, **filter
 
         # Since the beginning, if no window is given: without one, the list is of what exists now.
         given = {**filters, "since": filters["since"] or 0}
-        return await job_troubles.past(client, request(given, "" if all_namespaces else namespace))
+        return await job_troubles.past(client, request(given, "" if all_namespaces else namespace), warn_not_stored)
 
     from pykueue.history.columns import local_time
 
@@ -148,7 +148,7 @@ def budget(connection: Connection, output: str) -> None:
         from kubemachinery.clock import SystemClock
         from pykueue.client import budget_report
 
-        return await budget_report.lines(client, SystemClock().now())
+        return await budget_report.lines(client, SystemClock().now(), has_local_times=output == "table")
 
     found, problems = connection.talk(work)
     for problem in problems:
@@ -168,15 +168,23 @@ def _words(by: str) -> list[str]:
 
 
 def _usage_rows(items: Sequence[UsageItem], *, is_table: bool) -> list[dict[str, Any]]:
-    """The usage by group. Programs get the hours to six decimals, so that a second of a cpu is more than 0."""
+    """The usage by group. Programs get the hours to six decimals, so that a second of a cpu is more than 0, and of
+    bytes those of single bytes."""
     return [
         {
             **item.group,
             "resource": item.resource,
-            "hours": f"{_hours(item):.2f}" if is_table else round(_hours(item), 6),
+            "hours": _hours_text(item) if is_table else round(_hours(item), 6),
         }
         for item in items
     ]
+
+
+def _hours_text(item: UsageItem) -> str:
+    from pykueue.core import amounts
+
+    hours = _hours(item)
+    return f"{hours / 2**30:.2f}Gi" if amounts.is_in_bytes(item.resource) else f"{hours:.2f}"
 
 
 def _hours(item: UsageItem) -> float:
@@ -189,9 +197,9 @@ def _print(head: Sequence[str], rows: Sequence[dict[str, Any]], output: str, not
     if not rows:
         raise NegativeResult(nothing)
     if output == "json":
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        printing.write_exactly(f"{json.dumps(rows, indent=2, ensure_ascii=False)}\n")
     elif output == "csv":
-        click.echo(csv_text(head, rows), nl=False)
+        printing.write_exactly(csv_text(head, rows))
     else:
         title = [word.replace("_", " ").upper() for word in head]
         printing.table(title, ([str(row.get(name, "")) for name in head] for row in rows))

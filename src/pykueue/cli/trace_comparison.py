@@ -18,6 +18,7 @@ from kubemachinery import codec, kubectl_yaml, process
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND, format_time
+from pykueue import wording
 from pykueue.analysis import comparison_report, live_case, planner, policy_comparison, replay_processes, traces, whatif
 from pykueue.analysis.object_changes import indexed
 from pykueue.analysis.planner import Case
@@ -156,7 +157,7 @@ def _write_base(path: Path, trace: Trace) -> None:
         tree = codec.to_tree(thing)
         shown.append(kubectl_yaml.dump({"apiVersion": row.api_version, "kind": row.kind, **tree}))
     path.write_text("---\n".join(shown), encoding="utf-8")
-    click.echo(f"wrote {len(shown)} objects to {path}")
+    click.echo(f"wrote {wording.counted(len(shown), 'object')} to {path}")
 
 
 # --- The objects ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import click
 from kubemachinery import process
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND
-from pykueue import paths
+from pykueue import paths, wording
 from pykueue.cli.configuration_options import (
     CONFIG,
     FEATURE_GATES,
@@ -205,7 +205,8 @@ async def _serve(
         _greet(serving, settings, runner)
         await process.run_until(stop, _manage(serving, configured, history, starving_after))
         if processes is not None and processes.running and settings.durability is not Durability.MEMORY:
-            click.echo(f"{processes.running} processes continue; the next `pykueue up` adopts them", err=True)
+            running = wording.counted(processes.running, "process continues", "processes continue")
+            click.echo(f"{running}; the next `pykueue up` adopts what still runs", err=True)
 
 
 async def _manage(serving: Serving, configured: Settings, history: HistoryOptions | None, starving_after: int) -> None:

@@ -14,12 +14,14 @@ from pykueue.history import budget_lines
 from pykueue.history.budget_lines import BudgetLine
 
 
-async def lines(client: ApiClient, now: Nanoseconds) -> tuple[list[BudgetLine], list[str]]:
-    """The fullest groups of all Budgets, and a sentence for each Budget whose accounts are not known."""
+async def lines(client: ApiClient, now: Nanoseconds, *, has_local_times: bool) -> tuple[list[BudgetLine], list[str]]:
+    """The fullest groups of all Budgets, and a sentence for each Budget whose accounts are not known. Times are those
+    of the time zone of the Budget for people, and RFC 3339 for programs."""
     try:
         found = await client.list(registry.ALL.of(Budget))
     except NotFound:
         raise UsageError("the server has no Budgets: it was installed without the group pykueue.io") from None
     budgets = sorted((codec.decode(bytes(item), Budget) for item in found.items), key=lambda each: each.metadata.name)
-    shown = [line for each in budgets for line in budget_lines.of(each, calendars.zone_of(each), now)]
+    zones = [calendars.zone_of(each) if has_local_times else None for each in budgets]
+    shown = [line for each, zone in zip(budgets, zones, strict=True) for line in budget_lines.of(each, zone, now)]
     return shown, list(budget_lines.unknown(budgets))

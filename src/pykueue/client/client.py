@@ -36,6 +36,7 @@ from pykueue.analysis.planner import read
 from pykueue.analysis.whatif import WhatIfReport
 from pykueue.api import kueue
 from pykueue.client import (
+    arguments,
     job_forecast,
     job_history,
     job_request,
@@ -44,11 +45,12 @@ from pykueue.client import (
     pod_logs,
     queue_entries,
 )
+from pykueue.client.job_history import JobRecords
 from pykueue.client.job_service import JobService
 from pykueue.client.job_status import QueuedJobStatus
 from pykueue.client.queue_entries import QueueEntry
 from pykueue.client.queued_job import WORKLOADS
-from pykueue.history.documents import JobRecord
+from pykueue.history import queries
 from pykueue.projection.documents import ForecastItem
 
 T = TypeVar("T")
@@ -146,6 +148,7 @@ class AsyncClient:
             raise TypeError(f"submit() got an unexpected keyword argument '{unknown}'{meant}")
         if isinstance(command, str):
             raise UsageError(f"command must be a list of words, such as ['python', 'train.py'], not {command!r}")
+        environment = arguments.environment(options.get("environment", {}))
         here = self._reaches_out and await self._service.runs_processes()
         if self._reaches_out and not here and not options.get("image"):
             raise UsageError("this server runs containers: name an image")
@@ -162,7 +165,7 @@ class AsyncClient:
             retries=options.get("retries", 0),
             time_limit_seconds=options.get("time_limit_seconds"),
             expected_seconds=options.get("expected_seconds"),
-            environment=options.get("environment", {}),
+            environment=environment,
             priority_class=await self._service.priority_class(options.get("priority_class", "")),
             image=options.get("image") or job_request.NO_IMAGE,
             directory=options.get("directory", ""),
@@ -173,21 +176,22 @@ class AsyncClient:
 
     async def status(self, job: str) -> QueuedJobStatus:
         """The state of a job, and the reason for it."""
-        return await self._service.status(job)
+        return await self._service.status(arguments.job_name(job))
 
     async def wait(self, job: str, *, timeout_seconds: float | None = None) -> QueuedJobStatus:
         """Wait until the job has finished, and return its status. Raises NegativeResult on a timeout."""
-        return await self._service.finished(job, lambda _: None, timeout_seconds)
+        limit = arguments.timeout(timeout_seconds)
+        return await self._service.finished(arguments.job_name(job), lambda _: None, limit)
 
     async def logs(self, job: str, *, follow: bool = False) -> str:
         """The log of its pods; with `follow`, until the job has finished."""
         lines: list[bytes] = []
         options = pod_logs.PodLogOptions(follow=follow)
-        await self._service.logs(job, options, lambda line: lines.append(line.text), lambda _: None)
+        await self._service.logs(arguments.job_name(job), options, lambda line: lines.append(line.text), lambda _: None)
         return b"\n".join(line.rstrip(b"\n") for line in lines).decode(errors="replace")
 
     async def cancel(self, job: str) -> None:
-        await self._service.cancel(job)
+        await self._service.cancel(arguments.job_name(job))
 
     async def queue(self, *, all: bool = False) -> list[QueueEntry]:
         """Running jobs, then waiting jobs in queue order; with `all` also finished ones, those of the last day also if
@@ -198,7 +202,7 @@ class AsyncClient:
 
     async def explain(self, job: str, *, suggest: bool = True) -> Explanation:
         """Why a job or a Workload waits, and which changes would admit it; see `pykueue.analysis`."""
-        key = await self._workload_of(job)
+        key = await self._workload_of(arguments.job_name(job))
         case = await live_case.case(self.api_client, nodes=True, unscheduled=self.namespace, report=lambda _: None)
         found = explanation.explain(case, f"{self.namespace}/{key}", self._clock.now(), suggest=suggest)
         observed = await job_troubles.of_workload(self.api_client, found.workload)
@@ -219,16 +223,23 @@ class AsyncClient:
     async def forecast(self, job: str) -> ForecastItem | None:
         """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts. Raises
         KubeError with the reason if it could not be computed."""
+        job = arguments.job_name(job)
         for entry in await self.queue():
             if job in (entry.name, *entry.names) and entry.workload:
                 found = await job_forecast.of_workload(self.api_client, entry.namespace, entry.workload)
                 return None if found is None else found[1]
         return None
 
-    async def history(self, **wanted: Unpack[HistoryFilter]) -> list[JobRecord]:
-        """The records of jobs that are running, waiting or over, also of deleted ones; oldest first."""
-        found = [record async for record in job_history.records(self.api_client, self._history_request(wanted))]
-        return sorted(found, key=lambda record: (record.submitted or "", record.metadata.name))
+    async def history(self, **wanted: Unpack[HistoryFilter]) -> JobRecords:
+        """The records of jobs that are running, waiting or over, also of deleted ones; oldest first. `not_stored` of
+        the result is how many are missing, or are in an older state, because the history cannot be written."""
+        not_stored: list[int] = []
+        request = self._history_request(wanted)
+        asked = job_history.records(self.api_client, request, on_not_stored=not_stored.append)
+        found = JobRecords([record async for record in asked])
+        found.sort(key=lambda record: (record.submitted or "", record.metadata.name))
+        found.not_stored = sum(not_stored)
+        return found
 
     def _history_request(self, wanted: HistoryFilter) -> job_history.HistoryRequest:
         for unknown in wanted.keys() - HistoryFilter.__annotations__.keys():
@@ -239,18 +250,21 @@ class AsyncClient:
                 return int(given.timestamp())
             return None if given is None else moments.moment(given, name, self._clock.now() // SECOND)
 
+        def text(name: str) -> str:
+            return arguments.text(wanted.get(name, ""), name)
+
         return job_history.HistoryRequest(
             namespace="" if wanted.get("all_namespaces") else self.namespace,
-            since=seconds(wanted.get("since"), "since"),
-            until=seconds(wanted.get("until"), "until"),
-            user=wanted.get("user", ""),
-            queue=wanted.get("queue", ""),
-            cluster_queue=wanted.get("cluster_queue", ""),
-            name=wanted.get("name", ""),
-            states=tuple(wanted.get("states", ())),
+            since=seconds(arguments.time(wanted.get("since"), "since"), "since"),
+            until=seconds(arguments.time(wanted.get("until"), "until"), "until"),
+            user=text("user"),
+            queue=text("queue"),
+            cluster_queue=text("cluster_queue"),
+            name=text("name"),
+            states=tuple(sorted(queries.states(arguments.words(wanted.get("states", ()), "states")))),
             evicted=wanted.get("evicted", False),
-            flavor=wanted.get("flavor", ""),
-            larger_than=[f"{resource}={amount}" for resource, amount in wanted.get("larger_than", {}).items()],
+            flavor=text("flavor"),
+            larger_than=arguments.amounts(wanted.get("larger_than", {}), "larger_than"),
         )
 
     async def whatif(self, *objects: Mapping[str, Any]) -> WhatIfReport:
@@ -351,8 +365,9 @@ class Client:
         KubeError with the reason if it could not be computed."""
         return self._run(self._client.forecast(job))
 
-    def history(self, **wanted: Unpack[HistoryFilter]) -> list[JobRecord]:
-        """The records of jobs that are running, waiting or over, also of deleted ones; oldest first."""
+    def history(self, **wanted: Unpack[HistoryFilter]) -> JobRecords:
+        """The records of jobs that are running, waiting or over, also of deleted ones; oldest first. `not_stored` of
+        the result is how many are missing, or are in an older state, because the history cannot be written."""
         return self._run(self._client.history(**wanted))
 
     def whatif(self, *objects: Mapping[str, Any]) -> WhatIfReport:
@@ -369,9 +384,13 @@ class Client:
                 except StopAsyncIteration:
                     return
         finally:
-            self._run(news.aclose())
+            if not self._loop.is_closed():  # with the client, its watches end
+                self._run(_closed(news))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise UsageError("the client is closed")
         asked = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return asked.result()
@@ -408,3 +427,7 @@ async def _made(kubeconfig: str, context: str, namespace: str) -> AsyncClient:
 
 async def _next(news: AsyncGenerator[WorkloadEvent]) -> WorkloadEvent:
     return await anext(news)
+
+
+async def _closed(news: AsyncGenerator[WorkloadEvent]) -> None:
+    await news.aclose()

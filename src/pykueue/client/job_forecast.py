@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from kubemachinery import codec
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest
-from pykueue.errors import NegativeResult
 from pykueue.history.documents import GROUP, VERSION
 from pykueue.projection.documents import FORECAST, ForecastDocument, ForecastItem
 
 # The server takes up to a minute to compute one, and then answers with the reason.
 _TIMEOUT_SECONDS: Final = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueForecasts:
+    """The forecasts of several LocalQueues: those that there are, and why others are missing."""
+
+    # By namespace/name of the Workload.
+    items: dict[str, ForecastItem] = field(default_factory=dict)
+    # By namespace/name of the LocalQueue.
+    problems: dict[str, str] = field(default_factory=dict)
 
 
 async def of_workload(
@@ -33,19 +43,20 @@ async def of_workload(
 
 async def of_local_queues(
     client: ApiClient, queues: Iterable[tuple[str, str]], *, is_thorough: bool = False
-) -> dict[str, ForecastItem]:
-    """The forecasts of the pending Workloads of LocalQueues, given as namespace and name, by namespace/name of the
-    Workload. Raises NegativeResult with the reason if the server has none."""
-    items: dict[str, ForecastItem] = {}
+) -> QueueForecasts:
+    """The forecasts of the pending Workloads of LocalQueues, given as namespace and name. The failure of one leaves the
+    others as they are."""
+    forecasts = QueueForecasts()
     for namespace, name in sorted(set(queues)):
         try:
             found = await _read(client, f"namespaces/{namespace}/localqueues/{name}", is_thorough=is_thorough)
         except errors.NotFound:
             continue
-        except errors.ApiError as error:
-            raise NegativeResult(f"the server has no forecast of LocalQueue {namespace}/{name}: {error}") from None
-        items.update((item.workload, item) for item in found.items)
-    return items
+        except errors.KubeError as error:
+            forecasts.problems[f"{namespace}/{name}"] = str(error)
+            continue
+        forecasts.items.update((item.workload, item) for item in found.items)
+    return forecasts
 
 
 async def _read(client: ApiClient, path: str, *, is_thorough: bool) -> ForecastDocument:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -58,12 +58,29 @@ class HistoryRequest:
         return [*((name, value) for name, value in single.items() if value), *several]
 
 
-async def records(client: ApiClient, wanted: HistoryRequest, *, limit: int | None = None) -> AsyncIterator[JobRecord]:
+# Called with the number of records that an answer lacks because they could not be stored yet, if there are any.
+OnNotStored: TypeAlias = Callable[[int], None]
+
+
+def ignored(count: int) -> None:
+    """For callers that do not need the number."""
+
+
+class JobRecords(list[JobRecord]):
+    """Records of jobs. `not_stored` is how many are missing, or are in an older state, because the history cannot be
+    written; 0 as a rule."""
+
+    not_stored = 0
+
+
+async def records(
+    client: ApiClient, wanted: HistoryRequest, *, limit: int | None = None, on_not_stored: OnNotStored = ignored
+) -> AsyncIterator[JobRecord]:
     """The records that match, page by page, in the order in which they were first recorded; at most `limit`."""
     after = ""
     while True:
         page = [("limit", str(limit or _PAGE)), *([("continue", after)] if after else [])]
-        tree = await read(client, documents.RECORDS, wanted, page)
+        tree = await read(client, documents.RECORDS, wanted, page, on_not_stored=ignored if after else on_not_stored)
         for item in tree["items"]:
             yield codec.from_tree(item, JobRecord)
         after = tree["metadata"].get("continue", "")
@@ -71,15 +88,15 @@ async def records(client: ApiClient, wanted: HistoryRequest, *, limit: int | Non
             return
 
 
-async def usage(client: ApiClient, wanted: HistoryRequest) -> list[UsageItem]:
+async def usage(client: ApiClient, wanted: HistoryRequest, on_not_stored: OnNotStored = ignored) -> list[UsageItem]:
     """Admitted quota times seconds, by group and resource."""
-    tree = await read(client, documents.USAGE, wanted)
+    tree = await read(client, documents.USAGE, wanted, on_not_stored=on_not_stored)
     return [codec.from_tree(item, UsageItem) for item in tree["items"]]
 
 
-async def waiting(client: ApiClient, wanted: HistoryRequest) -> list[WaitingItem]:
+async def waiting(client: ApiClient, wanted: HistoryRequest, on_not_stored: OnNotStored = ignored) -> list[WaitingItem]:
     """The time from submission to the first admission, by group."""
-    tree = await read(client, documents.WAITING, wanted)
+    tree = await read(client, documents.WAITING, wanted, on_not_stored=on_not_stored)
     return [codec.from_tree(item, WaitingItem) for item in tree["items"]]
 
 
@@ -108,7 +125,12 @@ async def kept_log(client: ApiClient, namespace: str, job_uid: str, tail: int | 
 
 
 async def read(
-    client: ApiClient, resource: str, wanted: HistoryRequest, more: Iterable[tuple[str, str]] = ()
+    client: ApiClient,
+    resource: str,
+    wanted: HistoryRequest,
+    more: Iterable[tuple[str, str]] = (),
+    *,
+    on_not_stored: OnNotStored = ignored,
 ) -> dict[str, Any]:
     """A list from the history. UsageError on a server without one."""
     # Quoted: with a name that is none, the request would have another path, and the answer would be that there is none.
@@ -121,4 +143,6 @@ async def read(
             "this server has no history: start `pykueue up` without --history off, or `pykueue manager` with --history"
         ) from None
     found: dict[str, Any] = msgspec.json.decode(answer.body)
+    if not_stored := found.get("notStored", 0):
+        on_not_stored(not_stored)
     return found

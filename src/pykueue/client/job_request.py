@@ -55,10 +55,23 @@ def with_local_environment(order: JobRequest, environment: Mapping[str, str], di
     return replace(order, environment={**path, **order.environment}, directory=directory)
 
 
+def _check_text(place: str, given: object) -> None:
+    """Refuse what a process cannot get as a word of its command or as a value of its environment."""
+    if not isinstance(given, str):
+        raise UsageError(f"{place}: {given!r} is not text")
+    if "\0" in given or any("\ud800" <= character <= "\udfff" for character in given):
+        raise UsageError(f"{place}: {given!r} has a character that cannot be sent")
+
+
 def job(order: JobRequest, now: int) -> dict[str, Any]:
     """The Job of a request; without a name, its name is generated from the command."""
     if not order.command or not order.command[0]:
         raise UsageError("the command is empty: its first word is the program to run")
+    for place, given in (
+        *(("command", word) for word in order.command),
+        *((f"environment {name}", value) for name, value in order.environment.items()),
+    ):
+        _check_text(place, given)
     requests = {"cpu": order.cpu, "memory": order.memory, GPU: str(order.gpus) if order.gpus else ""}
     requests = {name: text for name, text in requests.items() if text}
     # Memory and devices are also limits; cpu has none, so that idle cpu can be used.

@@ -13,7 +13,7 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
 from pykueue.client import job_history
-from pykueue.client.job_history import HistoryRequest
+from pykueue.client.job_history import HistoryRequest, OnNotStored
 from pykueue.history import documents
 from pykueue.history.columns import local_time
 from pykueue.history.documents import WorkloadTrouble, WorkloadTroubleList
@@ -33,9 +33,11 @@ async def troubles(client: ApiClient, namespace: str) -> list[WorkloadTrouble]:
     return list(codec.decode(answer.body, WorkloadTroubleList).items)
 
 
-async def past(client: ApiClient, wanted: HistoryRequest) -> list[WorkloadTrouble]:
+async def past(
+    client: ApiClient, wanted: HistoryRequest, on_not_stored: OnNotStored = job_history.ignored
+) -> list[WorkloadTrouble]:
     """The troubles that the history has in a time window, in the order in which they were found."""
-    tree = await job_history.read(client, documents.TROUBLES, wanted)
+    tree = await job_history.read(client, documents.TROUBLES, wanted, on_not_stored=on_not_stored)
     return [codec.from_tree(item, WorkloadTrouble) for item in tree["items"]]
 
 

@@ -181,6 +181,8 @@ class JobFinder:
         if given in self._rows:
             return await self._read(*self._rows[given])
         type_, _, name = given.rpartition("/")
+        if not name:
+            raise UsageError(f"{given!r} names no job: the name is empty")
         found = await self._of_type(type_, name) if type_ else await self._untyped(name)
         if found is not None:
             self._rows[given] = self._rows[found.reference] = (found.row, found.name)

@@ -17,6 +17,7 @@ import msgspec
 
 from kubemachinery import process, turns
 from kubemachinery.client.client import ApiClient
+from kubemachinery.client.clock_watch import ClockWatch
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.event_recorder import EventRecorder
 from kubemachinery.client.informer import Informer, run_informers
@@ -28,7 +29,6 @@ from pykueue.controllers import concurrency
 from pykueue.controllers.checks.budget import BudgetController
 from pykueue.controllers.checks.multikueue import MultiKueueChecks
 from pykueue.controllers.checks.provisioning import ProvisioningController
-from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.elastic import ElasticController
 from pykueue.controllers.forecaster import Forecaster, WorkerOf

@@ -32,14 +32,22 @@ def main() -> None:
         except Exception:
             traceback.print_exc()
             body = b""
-        answers.write(LENGTH.pack(len(body)) + body)
-        answers.flush()
+        try:
+            answers.write(LENGTH.pack(len(body)) + body)
+            answers.flush()
+        except BrokenPipeError:
+            # The manager was killed. What is left of the answer is not written when this process ends either.
+            os._exit(0)
 
 
 def _store(path: Path | None, stores: dict[Path, HistoryStore]) -> HistoryStore | None:
-    """The history at a path, opened once and for reading; None if it cannot be read."""
+    """The history at a path, open for reading; None if it cannot be read."""
     if path is None:
         return None
+    known = stores.get(path)
+    if known is not None and not known.is_in_place():
+        # A damaged file was renamed, or a deleted one was written again.
+        stores.pop(path).close()
     if path not in stores:
         try:
             stores[path] = HistoryStore(path, reads_only=True)

@@ -432,7 +432,7 @@ class Forecaster:
         examples, too: of at least what they have lasted [RT6]."""
         run_times = RunTimes() if self._history is None else self._history.run_times
         observed: list[WorkloadRecord] = []
-        open_runs = OpenRuns()
+        open_runs = OpenRuns(now // SECOND)
         for number, workload in enumerate(case.workloads()):
             if number % _PART == 0:
                 await asyncio.sleep(0)

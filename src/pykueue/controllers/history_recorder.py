@@ -28,7 +28,7 @@ from pykueue.history import records
 from pykueue.history import store as stores
 from pykueue.history.learning import RunTimes
 from pykueue.history.records import Seconds, WorkloadRecord
-from pykueue.history.store import DamagedStoreError, HistoryStore, HistoryStoreError
+from pykueue.history.store import DamagedStoreError, HistoryStore, HistoryStoreError, MovedStoreError
 from pykueue.history.trouble_records import TroubleKey, TroubleRecord
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class HistoryRecorder:
         uid, before = workload.metadata.uid, self._records.get(workload.metadata.uid)
         after = records.observe(before, workload, self._now(), user_label=self._options.user_label)
         if after.ended is not None and after.exit_code is None:
-            after = records.with_exit_code(after, self._exit_code(workload))
+            after = self._with_exit_code(after, workload)
         if after is before:
             return
         self._records[uid] = after
@@ -187,20 +187,24 @@ class HistoryRecorder:
             self._run_times.learn(record)
         self._has_work.set()
 
-    def _exit_code(self, workload: kueue.Workload) -> int | None:
-        """The exit code of the pods: of the container that failed last, or 0 if containers ended and none failed."""
+    def _with_exit_code(self, record: WorkloadRecord, workload: kueue.Workload) -> WorkloadRecord:
+        """Return the record with the exit code of the pods: of the container that failed last, or 0 if containers ended
+        and none failed. One of which no end was recorded makes the end of the record inexact."""
         if self._pods is None:
-            return None
+            return record
         uids = (workload.metadata.uid, *(owner.uid for owner in workload.metadata.owner_references))
         pods = [pod for uid in uids for _, pod in self._pods.by_index("owner", uid)]
         ended = [
-            (state.finished_at or "", state.exit_code)
+            (state.finished_at or "", state.exit_code, state.reason in kube.UNKNOWN_ENDS)
             for pod in pods
             for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
             if status.state is not None and (state := status.state.terminated) is not None
         ]
         failed = [each for each in ended if each[1]]
-        return max(failed)[1] if failed else 0 if ended else None
+        if not failed:
+            return records.with_exit_code(record, 0 if ended else None)
+        _, code, is_unknown = max(failed)
+        return records.with_exit_code(record, code, is_end_known=not is_unknown)
 
     def _now(self) -> Seconds:
         return self._clock.now() // SECOND
@@ -248,6 +252,16 @@ class HistoryRecorder:
         if store is None:
             raise HistoryUnavailable(self._problem)
         return await self._work(lambda: store.ask(question))
+
+    @property
+    def not_stored(self) -> int:
+        """How many records an answer lacks, or has in an older state, because the store fails."""
+        return len(self._unsaved) if self._is_failing else 0
+
+    @property
+    def troubles_not_stored(self) -> int:
+        """How many records of troubles an answer lacks, or has in an older state, because the store fails."""
+        return len(self._unsaved_troubles) if self._is_failing else 0
 
     @property
     def options(self) -> HistoryOptions:
@@ -320,7 +334,7 @@ class HistoryRecorder:
         try:
             if store is not None and (batch or troubles):
                 rows, more = list(batch.values()), list(troubles.values())
-                await self._work(lambda: _save_in_parts(store, rows, more))
+                await self._work(lambda: _save_in_place(store, rows, more))
             if self._is_failing:
                 log.warning("the history is written again")
             self._is_failing = False
@@ -329,6 +343,8 @@ class HistoryRecorder:
             self._unsaved_troubles = {**troubles, **self._unsaved_troubles}
             if isinstance(error, DamagedStoreError):
                 await self._set_aside()
+            elif isinstance(error, MovedStoreError):
+                await self._put_back()
         except BaseException:
             self._unsaved = {**batch, **self._unsaved}
             self._unsaved_troubles = {**troubles, **self._unsaved_troubles}
@@ -447,6 +463,23 @@ class HistoryRecorder:
         self._problem = ""
         await self._open()
 
+    async def _put_back(self) -> None:
+        """Write a file that was deleted again, from the open one, and go on with what is in its place."""
+        store = self._file
+        assert store is not None, "only an open file can have moved"
+        try:
+            is_restored = await self._work(store.put_back)
+        except HistoryStoreError as error:
+            log.error("the deleted history cannot be written again: %s", error)
+            return  # with the next batch
+        if is_restored:
+            log.error("the history %s is written again, with all its records", self._options.path)
+        else:
+            log.error("another file is in the place of the history %s, and is used from now on", self._options.path)
+        self._store = None
+        self.opened.clear()
+        await self._open()
+
     async def _purge_regularly(self) -> None:
         """Delete records after their retention, a bounded number at a time [HI10]."""
         if self._options.retention_seconds is None:
@@ -483,6 +516,7 @@ class HistoryRecorder:
             try:
                 if is_read:
                     _save_in_parts(store, rows, troubles)
+                store.put_back()
             except HistoryStoreError as error:
                 log.error("%d records are not stored: %s", len(rows), error)
             finally:
@@ -491,6 +525,12 @@ class HistoryRecorder:
         done, _ = await asyncio.wait([asyncio.ensure_future(self._work(finish))], timeout=COMMIT_SECONDS)
         if not done:
             log.error("%d records are not stored: the disk does not answer", len(rows))
+
+
+def _save_in_place(store: HistoryStore, rows: Sequence[WorkloadRecord], troubles: Sequence[TroubleRecord]) -> None:
+    if not store.is_in_place():
+        raise MovedStoreError(f"{store.path}: the file was deleted or replaced while it was open")
+    _save_in_parts(store, rows, troubles)
 
 
 def _save_in_parts(store: HistoryStore, rows: Sequence[WorkloadRecord], troubles: Sequence[TroubleRecord] = ()) -> None:

@@ -66,20 +66,20 @@ class _Lists:
             if begin is None:
                 raise UsageError("continue: is not the token of a page")
         found, after = await self._ask(lambda store: store.select(wanted, after=begin, limit=limit))
-        return documents.record_list(found, self._now(), after)
+        return documents.record_list(found, self._now(), after, self._recorder.not_stored)
 
     async def usage(self, namespace: str, given: Parameters) -> Tree:
         with as_bad_request():
             wanted, by = record_filter(namespace, given), queries.groups(_first(given, "by"), queries.GROUPS)
         now = self._now()
         totals = await self._ask(lambda store: store.usage(wanted, now))
-        return documents.usage_list(queries.grouped(totals, by), by)
+        return documents.usage_list(queries.grouped(totals, by), by, self._recorder.not_stored)
 
     async def waiting(self, namespace: str, given: Parameters) -> Tree:
         with as_bad_request():
             wanted, by = record_filter(namespace, given), queries.groups(_first(given, "by"), queries.WAITING_GROUPS)
         rows = await self._ask(lambda store: store.waiting(wanted, by))
-        return documents.waiting_list(rows, by)
+        return documents.waiting_list(rows, by, self._recorder.not_stored)
 
     async def _ask(self, question: Callable[[HistoryStore], T]) -> T:
         try:

@@ -20,7 +20,7 @@ from pykueue.jobs import pod, triggers
 from pykueue.jobs.actions import CreateWorkload, ReplaceObject
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.jobs.pod import PodView
-from pykueue.lifecycle import finishing, states
+from pykueue.lifecycle import eviction, finishing, states
 from pykueue.lifecycle.workload_changes import Admitted, Change, Finished, Released, Reserved
 from pykueue.observe.gauges import Gauges, GaugeSources, Requests
 from pykueue.observe.metrics import Metrics, MetricsOptions
@@ -104,18 +104,24 @@ class ManagerMetrics:
         return next((workload for _, workload in owned), None)
 
     def written(self, workload: kueue.Workload, changes: Sequence[Change]) -> None:
-        """Observe changes that were written to a Workload. Its end is counted by the watch: others may write it."""
+        """Observe changes that were written to a Workload.
+
+        Its end and the release of its quota are counted by the watch, because other clients may write them.
+        """
         for change in changes:
             if isinstance(change, Reserved | Admitted | Released):
                 for cohort in self._ancestors(change.cluster_queue):
                     self._gauges.cohort_used(cohort)
-        self.metrics.changes(workload, [change for change in changes if not isinstance(change, Finished)])
+        self.metrics.changes(workload, [change for change in changes if not isinstance(change, Finished | Released)])
 
     def _workload_seen(self, news: News[kueue.Workload]) -> None:
         old, new = news.old, news.new
         self._gauges.workload_seen(old, new)
         if old is None or new is None or states.is_finished(old):
             return
+        released = eviction.released(old, new, self._clock.now())
+        if released is not None:
+            self.metrics.changes(new, (released,))
         over = conditions.find(new.status.conditions, WorkloadCondition.FINISHED)
         if over is not None and over.status == ConditionStatus.TRUE:
             at = states.since(new, WorkloadCondition.FINISHED) or 0

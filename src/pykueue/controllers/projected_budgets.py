@@ -56,6 +56,7 @@ class ProjectedBudgets(msgspec.Struct):
     def answer(self, workload: kueue.Workload, attempt: ProjectedAttempt, now: Nanoseconds) -> CheckRefusal | None:
         requests = self._requests(workload, attempt)
         self._advance(now)
+        self._waiting.pop(attempt.key, None)  # it has quota; one that is refused for good does not wait
         found = {}
         for number, request in requests.items():
             answer = budget_answers.decide(attempt.uid, request, CheckState.PENDING, self.ledgers[number], "")

@@ -113,9 +113,15 @@ class QuotaScheduleController:
             self._invalid[name] = str(error)
 
     def _owner_changed(self, event: InformerEvent[Any]) -> None:
-        """A ClusterQueue or a Cohort may have gained or lost a flavor that a schedule names."""
-        if event.new is None or event.old is None or event.new.spec != event.old.spec:
+        """A ClusterQueue or a Cohort may have gained or lost a flavor that a schedule names. While a status lists usage
+        above a quota, it follows the usage as well: that of its ClusterQueue, and of those that it borrows from."""
+        old, new = event.old, event.new
+        if new is None or old is None or new.spec != old.spec or (new.status != old.status and self._is_overcommitted):
             self.loop.add(_EVERY)
+
+    @property
+    def _is_overcommitted(self) -> bool:
+        return any(schedule.status.overcommitted for schedule in self.informer.values())
 
     # --- Edges --------------------------------------------------------------------------------------------------------
 

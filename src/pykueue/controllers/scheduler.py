@@ -22,6 +22,7 @@ from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.controllers.world_feed import WorldFeed, key_of
 from pykueue.core.decision import Admit, Decision, TargetWorkload
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
+from pykueue.core.workload import WorkloadInfo
 from pykueue.lifecycle import states
 from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.workload_changes import EmitEvent, EventType
@@ -235,21 +236,28 @@ class Scheduler:
         return blocked
 
     async def _until_pods_ready(self, blocked: list[Admit]) -> None:
-        """Return blocked admissions to their queues. Nothing is decided, and no sweep runs, before the pods of all
-        admitted Workloads are ready, as in Kueue."""
+        """Return blocked admissions to their queues. Nothing but a second pass is decided, and no sweep runs, before
+        the pods of all admitted Workloads are ready, as in Kueue."""
         self.applier.block(blocked[0])
         for decision in blocked:
             self.applier.release(key_of(decision.workload))
         while self._waits_for_pods():
+            due = self.world.next_second_pass
+            pause = None if due is None else (due - self._clock.now()) / SECOND
+            if pause is not None and pause <= 0:
+                break
             self._wake.clear()
             self._is_deciding = False
-            await self._wake.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
         self._is_deciding = True
 
     def _waits_for_pods(self, besides: Container[str] = ()) -> bool:
-        """Whether an admitted Workload, besides the given ones, has pods that are not ready. Workloads that need a
-        second pass do not count: it is a decision too, and none would be made. Scans all reservations per event."""
-        for name in self.world.reservations.keys() - self.world.second_passes.keys():
+        """Whether an admitted Workload, besides the given ones, has pods that are not ready. Those whose placement was
+        deferred have none yet and do not count. Scans all reservations per event."""
+        deferred = {key for key, head in self.world.second_passes.items() if not _is_admitted(head)}
+        for name in self.world.reservations.keys() - deferred:
             workload = self._writer.current(key_of(name)) if name not in besides else None
             if workload is not None and not states.has(workload, WorkloadCondition.PODS_READY):
                 return True
@@ -267,6 +275,10 @@ class Scheduler:
         for target in targets:
             self.applier.preempt((target,), name, cluster_queue)
             self.world.mark_evicted(target.key)
+
+
+def _is_admitted(head: WorkloadInfo) -> bool:
+    return head.reservation is not None and head.reservation.admitted
 
 
 async def _received_events() -> None:

@@ -51,6 +51,7 @@ _NODE_DELAY_SECONDS: Final = 0.1
 _BEHIND_SECONDS: Final = 0.05
 _BY_WORKLOAD: Final = "workload"
 _BY_NODE: Final = "node"
+_BY_UNHEALTHY_NODE: Final = "unhealthy node"
 _BY_SLICE_NAME: Final = "slice name"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _TAINTS: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -203,6 +204,7 @@ class NodeController:
         self._clock = clock
         self.loop: Controller[str] = Controller("nodes", self._reconcile, rng)
         informers.workloads.add_index(_BY_NODE, _hosts)
+        informers.workloads.add_index(_BY_UNHEALTHY_NODE, _unhealthy)
         informers.pods.add_index(_BY_NODE, _nodes_of_pod)
         informers.nodes.add_handler(self._node_seen)
         informers.pods.add_handler(self._pod_seen)
@@ -221,21 +223,30 @@ class NodeController:
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         """A placement that is new may be on a node that was lost while it was being decided; the one that it replaces
-        may leave pods behind that are pinned to its nodes."""
-        if change.new is not None and (
-            change.old is None or change.old.status.admission != change.new.status.admission
-        ):
-            for workload in (change.old, change.new):
-                for node in _hosts(workload) if workload is not None else ():
+        may leave pods behind that are pinned to its nodes. A node may have recovered before the watch shows that the
+        Workload lists it."""
+        old, new = change.old, change.new
+        if new is None:
+            return
+        if old is None or old.status.admission != new.status.admission:
+            for node in _hosts(old) if old is not None else ():
+                self.loop.add(node)
+            for node in _hosts(new):
+                if not self._is_healthy(self._informers.nodes.get(node)):
                     self.loop.add(node)
+        if old is None or old.status.unhealthy_nodes != new.status.unhealthy_nodes:
+            for node in _unhealthy(new):
+                self.loop.add(node)
 
     async def _reconcile(self, name: str) -> float | None:
         node = self._informers.nodes.get(name)
         waits = self._may_come_back(node)
         if waits > 0:
             return waits / SECOND
+        # Many Workloads may be placed on a node. If it is healthy for all of them, only those that list it change.
+        index = _BY_UNHEALTHY_NODE if self._is_healthy(node) else _BY_NODE
         pinned: dict[ObjectKey, list[kube.Pod]] = {
-            key: [] for key, _ in self._informers.workloads.by_index(_BY_NODE, name)
+            key: [] for key, _ in self._informers.workloads.by_index(index, name)
         }
         for _, pod in self._informers.pods.by_index(_BY_NODE, name):
             if _is_pinned(pod):
@@ -245,6 +256,12 @@ class NodeController:
         for key in sorted(pinned):
             await self._judge(key, name, node, pinned[key])
         return None
+
+    def _is_healthy(self, node: kube.Node | None) -> bool:
+        """Whether a node is healthy for every Workload, whatever its pods tolerate."""
+        if node is None or (ready := _ready(node)) is None:
+            return False
+        return ready.status == ConditionStatus.TRUE and not self._taints(node)
 
     def _may_come_back(self, node: kube.Node | None) -> int:
         """How long, in nanoseconds, a node that is not Ready does not count as failed."""
@@ -286,7 +303,7 @@ class NodeController:
         ailing = after_its_pods if self._choices.on_pod_termination else _Judgement(True, False)
         if ready.status != ConditionStatus.TRUE:
             return ailing
-        taints = [taint for taint in node.spec.taints if taint.effect in _TAINTS] if self._choices.on_taints else []
+        taints = self._taints(node)
         borne = list(self._tolerations(workload, name))
         if any(not nodes.tolerated(taint, each) for taint in taints for each in borne):
             return ailing
@@ -294,6 +311,10 @@ class NodeController:
         if any(not nodes.tolerated(taint, each) for taint in taints for each in lasting):
             return after_its_pods
         return _Judgement(False, False)
+
+    def _taints(self, node: kube.Node) -> list[kube.Taint]:
+        """The taints of a node that count: those that keep pods away, or end them."""
+        return [taint for taint in node.spec.taints if taint.effect in _TAINTS] if self._choices.on_taints else []
 
     def _pods(self, key: ObjectKey, workload: kueue.Workload) -> Iterator[kube.Pod]:
         slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
@@ -340,6 +361,11 @@ def _hosts(workload: kueue.Workload) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node for assigned in admission.pod_set_assignments for node in _hosts_of(assigned)))
 
 
+def _unhealthy(workload: kueue.Workload) -> tuple[str, ...]:
+    """The nodes that a Workload lists as unhealthy."""
+    return tuple(node.name for node in workload.status.unhealthy_nodes)
+
+
 def _hosts_of(assigned: kueue.PodSetAssignment) -> tuple[str, ...]:
     """The nodes of one pod set."""
     assignment = assigned.topology_assignment
@@ -378,7 +404,7 @@ def _health(node: kube.Node) -> tuple[tuple[str, str], ...]:
 
 def _mark_unhealthy(workload: kueue.Workload, name: str, now: int) -> Changes:
     """One lost node is replaced; with a second one the Workload is evicted."""
-    listed = [node.name for node in workload.status.unhealthy_nodes]
+    listed = _unhealthy(workload)
     if name in listed:
         return ()
     if listed:

@@ -30,7 +30,7 @@ from pykueue.history import documents
 from pykueue.history.queries import RecordFilter
 from pykueue.history.records import limit_seconds
 from pykueue.history.store import HistoryStoreError
-from pykueue.history.trouble_records import TroubleLog, TroubleRecord
+from pykueue.history.trouble_records import TroubleKey, TroubleLog, TroubleRecord
 from pykueue.lifecycle.workload_changes import EmitEvent, EventType
 from pykueue.observe.events import SCHEDULER
 from pykueue.state import troubles
@@ -113,20 +113,29 @@ class TroubleReporter:
         async for name in in_turns(list(world.queues)):
             found += troubles.starving(world, name, now, self.rules)
         found += [*troubles.in_loops(world), *troubles.thrashing(world, now)]
-        return sorted(found, key=lambda each: (_TYPES.index(each.type), each.workload))
+        return sorted(map(self._continued, found), key=lambda each: (_TYPES.index(each.type), each.workload))
+
+    def _continued(self, found: Trouble) -> Trouble:
+        """Return a trouble since when its record is: one that was away for less than a minute goes on [LG9]."""
+        record = self._log.open_record(self._key(found))
+        return found if record is None else structs.replace(found, since=min(found.since, record.since * SECOND))
+
+    def _key(self, found: Trouble) -> TroubleKey:
+        namespace, _, name = self._world.loop_identity(found.workload).partition("/")
+        return TroubleKey(found.type, namespace, name)
 
     # --- Records [LG9] ------------------------------------------------------------------------------------------------
 
     def loop_found(self, loop: PreemptionLoop) -> None:
         """Record a loop when it is found: it may be over before the next look."""
+        begun = self._log.begin(self._records(troubles.in_loop(self._world, loop)))
         if self._history is not None:
-            members = troubles.in_loop(self._world, loop)
-            self._history.save_troubles(self._log.begin(self._records(members)))
+            self._history.save_troubles(begun)
 
     def _record(self, found: Iterable[Trouble]) -> None:
         """Record the troubles that begin, and those that are not found any more."""
+        changed = self._log.compare(self._records(found), self._clock.now() // SECOND)
         if self._history is not None:
-            changed = self._log.compare(self._records(found), self._clock.now() // SECOND)
             self._history.save_troubles(changed)
 
     async def _resume(self) -> None:
@@ -147,12 +156,12 @@ class TroubleReporter:
         """Yield a record of each trouble that begins now."""
         now = self._clock.now() // SECOND
         for each in found:
-            namespace, _, name = self._world.loop_identity(each.workload).partition("/")
+            key = self._key(each)
             job, queue = self._names(each.workload)
             yield TroubleRecord(
-                type=each.type,
-                namespace=namespace,
-                name=name,
+                type=key.type,
+                namespace=key.namespace,
+                name=key.name,
                 job=job,
                 queue=queue,
                 cluster_queue=each.cluster_queue,
@@ -213,10 +222,12 @@ class TroubleReporter:
     async def _read(self, namespace: str, given: Parameters) -> Tree:
         """Return the troubles that exist or, with a time window, those that the history has. A list of one namespace
         does not contain the names of Workloads of others."""
+        not_stored = 0
         if given.keys() & _PARAMETERS.keys():
             with history_views.as_bad_request():
                 wanted = history_views.record_filter(namespace, given)
             items = [documents.trouble_document(record) for record in await self._past(wanted)]
+            not_stored = self._history.troubles_not_stored if self._history is not None else 0
         else:
             items = [
                 self._document(found)
@@ -225,7 +236,7 @@ class TroubleReporter:
             ]
         if namespace:
             items = [structs.replace(item, message=troubles.within(item.message, namespace)) for item in items]
-        return {"metadata": {}, "items": [codec.to_tree(item) for item in items]}
+        return {"metadata": {}, **codec.to_tree(documents.WorkloadTroubleList(tuple(items), not_stored))}
 
     async def _past(self, wanted: RecordFilter) -> list[TroubleRecord]:
         if self._history is None:
@@ -233,9 +244,15 @@ class TroubleReporter:
         if self._history.is_open:
             self._record(await self.found())  # those of the last minute
         try:
-            return await self._history.ask(lambda store: store.troubles(wanted))
+            stored = await self._history.ask(lambda store: store.troubles(wanted))
+            return [self._now_known(record) for record in stored]
         except HistoryStoreError as error:
             raise status.StatusError(503, "ServiceUnavailable", f"the history cannot be read: {error}") from None
+
+    def _now_known(self, stored: TroubleRecord) -> TroubleRecord:
+        """Return the record of a trouble that goes on with its message of now; the store has that of its beginning."""
+        known = self._log.open_record(stored.key)
+        return stored if known is None or stored.ended is not None or known.found != stored.found else known
 
     def _document(self, found: Trouble) -> documents.WorkloadTrouble:
         namespace, _, name = found.workload.partition("/")

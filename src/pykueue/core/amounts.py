@@ -74,11 +74,16 @@ def multiply(amount: Amount, count: int) -> Amount:
     return clamp(amount * count)
 
 
+def is_in_bytes(resource: Resource) -> bool:
+    """Whether amounts of a resource are numbers of bytes."""
+    return resource in _BYTES or resource.startswith(_BYTES_PREFIX)
+
+
 def as_quantity(resource: Resource, amount: Amount) -> Quantity:
     """The amount as the API writes it: bytes with binary suffixes, everything else with decimal ones."""
     if resource == CPU:
         return Quantity(amount, -3)
-    if resource in _BYTES or resource.startswith(_BYTES_PREFIX):
+    if is_in_bytes(resource):
         # Read once more, because a number of bytes without a power of 1024 in it is then a plain decimal: 5000 is 5k.
         return quantity.parse(Quantity(amount, format=QuantityFormat.BINARY).canonical)
     return Quantity(amount)

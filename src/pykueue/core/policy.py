@@ -13,6 +13,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from kubemachinery.meta import Nanoseconds
+
 
 class FairSharingStrategy(StrEnum):
     """When fair sharing allows to preempt a Workload of another ClusterQueue ([FS18])."""
@@ -64,6 +66,8 @@ class SchedulingPolicy(msgspec.Struct, frozen=True):
     topology: bool = True
     node_replacement: bool = True
     node_replacement_fail_fast: bool = True
+    # How long a failed node stays listed before a replacement is searched: others see it, or it comes back ([TS26]).
+    node_replacement_delay: Nanoseconds = 0
     keep_pod_owned_placements: bool = True
     queue_exclusions: bool = False
     refuse_claims: bool = True  # of pods on devices (DRA): their usage is not counted

@@ -264,6 +264,8 @@ class DashboardEndpoints:
                 events = await self._events(workload)
             except KubeError:
                 note = "the events could not be read: the history lacks them"
+        if len(events) > workload_history.EVENTS_MAX:
+            note = f"the latest {workload_history.EVENTS_MAX} of {len(events):,} events are shown"
         return _json({**tree, "history": workload_history.timeline(workload, events), "note": note})
 
     async def _events(self, workload: kueue.Workload) -> list[kube.Event]:

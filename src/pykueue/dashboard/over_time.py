@@ -24,6 +24,7 @@ DAYS: Final = 30
 DAYS_MAX: Final = 400
 _RESOURCES_MAX: Final = 4
 _USERS_MAX: Final = 10
+_GIB: Final = 2**30
 
 
 async def document(ask: AskHistory, cluster_queue: str, quotas: Mapping[str, int], days: int, now: Seconds) -> Tree:
@@ -65,7 +66,8 @@ def usage_charts(rows: Iterable[UsageRow], quotas: Mapping[str, int], since: Sec
         if resource in quotas:
             quota = _figure(resource, quotas[resource])
             lines.append(ChartLine("nominal quota", [(float(since), quota), (float(now), quota)]))
-        found.append(LineChart(f"{resource} in use", lines, _day_text, "{:g}".format))
+        text = "{:g}Gi" if amounts.is_in_bytes(resource) else "{:g}"
+        found.append(LineChart(f"{resource} in use", lines, _day_text, text.format))
     return found
 
 
@@ -93,13 +95,17 @@ def waiting_chart(rows: Sequence[WaitingRow], since: Seconds, now: Seconds) -> L
 
 
 def top_users(rows: Iterable[UsageRow]) -> list[Tree]:
-    """The users with the most usage of a resource, in hours; the largest first, by resource."""
+    """The users with the most usage of a resource, in hours, of bytes in GiB; the largest first, by resource."""
     found: dict[str, list[tuple[float, str]]] = {}
     for row in rows:
         hours = _figure(row.resource, row.amount_seconds) / 3600
         found.setdefault(row.resource, []).append((hours, str(row.group[0])))
     return [
-        {"resource": resource, "user": user or "unknown", "hours": round(hours, 2)}
+        {
+            "resource": f"{resource}, Gi" if amounts.is_in_bytes(resource) else resource,
+            "user": user or "unknown",
+            "hours": round(hours, 2),
+        }
         for resource in sorted(found)
         for hours, user in sorted(found[resource], key=lambda each: (-each[0], each[1]))[:_USERS_MAX]
     ]
@@ -111,7 +117,10 @@ def _length(day: int, now: Seconds) -> int:
 
 
 def _figure(resource: str, amount: float) -> float:
-    return amount / 1000 if resource == amounts.CPU else amount
+    """An amount as charts and tables show it: cpu in whole ones, bytes in GiB."""
+    if resource == amounts.CPU:
+        return amount / 1000
+    return amount / _GIB if amounts.is_in_bytes(resource) else amount
 
 
 def _day_text(seconds: float) -> str:

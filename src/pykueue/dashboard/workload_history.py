@@ -15,6 +15,8 @@ Tree = dict[str, Any]
 
 # The length of a message in a list; whole messages are in the history.
 _MESSAGE_MAX: Final = 240
+# How many Events a history has. A Workload that is preempted again and again has thousands within an hour.
+EVENTS_MAX: Final = 200
 
 
 def detail(workload: kueue.Workload, row: WorkloadRow) -> Tree:
@@ -63,13 +65,15 @@ def _cut(text: str) -> str:
 
 
 def timeline(workload: kueue.Workload, events: Iterable[kube.Event]) -> list[Tree]:
-    """Return its creation, conditions, checks and Events, oldest first; entries of the same time stay in this order."""
-    entries = [*_creation(workload), *_conditions(workload), *_checks(workload), *map(_event, events)]
-    return sorted(entries, key=lambda each: _comparable(each["time"]))
+    """Return its creation, conditions, checks and latest Events, oldest first; entries of the same time stay in this
+    order."""
+    latest = sorted(map(_event, events), key=_moment)[-EVENTS_MAX:]
+    return sorted([*_creation(workload), *_conditions(workload), *_checks(workload), *latest], key=_moment)
 
 
-def _comparable(time: str) -> str:
-    """Return a sortable time: without the Z, a whole second sorts before its fractions."""
+def _moment(entry: Tree) -> str:
+    """Return the time of an entry, sortable: without the Z, a whole second sorts before its fractions."""
+    time: str = entry["time"]
     return time.removesuffix("Z")
 
 

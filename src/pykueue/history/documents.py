@@ -134,10 +134,16 @@ class WorkloadTrouble(ApiStruct, frozen=True):
     ended: Annotated[Time | None, Field("When it was not found any more; in lists from the history.")] = None
 
 
+_NOT_STORED: Final = Field(
+    "How many records are missing, or are in an older state: they could not be stored yet, and are only in memory."
+)
+
+
 class WorkloadTroubleList(ApiStruct, frozen=True):
     """The troubles of Workloads, by type."""
 
-    items: Annotated[tuple[WorkloadTrouble, ...], Field("The troubles.")] = ()
+    items: Annotated[tuple[WorkloadTrouble, ...], Field("The troubles.")]
+    not_stored: Annotated[Int32, _NOT_STORED] = 0
 
 
 class UsageItem(ApiStruct, frozen=True):
@@ -162,14 +168,17 @@ class WaitingItem(ApiStruct, frozen=True):
 
 class JobRecordList(ApiStruct, frozen=True):
     items: Annotated[tuple[JobRecord, ...], Field("A page of the records.")]
+    not_stored: Annotated[Int32, _NOT_STORED] = 0
 
 
 class UsageList(ApiStruct, frozen=True):
     items: Annotated[tuple[UsageItem, ...], Field("The usage, by group and resource.")]
+    not_stored: Annotated[Int32, _NOT_STORED] = 0
 
 
 class WaitingList(ApiStruct, frozen=True):
     items: Annotated[tuple[WaitingItem, ...], Field("The waiting, by group.")]
+    not_stored: Annotated[Int32, _NOT_STORED] = 0
 
 
 _POD_SETS: Final = msgspec.json.Decoder(tuple[RecordedPodSet, ...])
@@ -298,24 +307,24 @@ def _seconds(text: str | None) -> Seconds | None:
     return parse_time(text) // SECOND if text else None
 
 
-def record_list(records: Iterable[WorkloadRecord], now: Seconds, after: int) -> Tree:
+def record_list(records: Iterable[WorkloadRecord], now: Seconds, after: int, not_stored: int = 0) -> Tree:
     """A page of records; `after` is from which to continue, or 0."""
-    page = JobRecordList(tuple(record_document(record, now) for record in records))
+    page = JobRecordList(tuple(record_document(record, now) for record in records), not_stored)
     metadata = {"continue": token(after)} if after else {}
     return {"metadata": metadata, **codec.to_tree(page)}
 
 
-def usage_list(rows: Sequence[UsageRow], by: Sequence[str]) -> Tree:
+def usage_list(rows: Sequence[UsageRow], by: Sequence[str], not_stored: int = 0) -> Tree:
     items = tuple(
         UsageItem(_group(row.group, by), row.resource, amounts.as_quantity(row.resource, row.amount_seconds).canonical)
         for row in rows
     )
-    return {"metadata": {}, **codec.to_tree(UsageList(items))}
+    return {"metadata": {}, **codec.to_tree(UsageList(items, not_stored))}
 
 
-def waiting_list(rows: Sequence[WaitingRow], by: Sequence[str]) -> Tree:
+def waiting_list(rows: Sequence[WaitingRow], by: Sequence[str], not_stored: int = 0) -> Tree:
     items = tuple(WaitingItem(_group(row.group, by), *row[1:]) for row in rows)
-    return {"metadata": {}, **codec.to_tree(WaitingList(items))}
+    return {"metadata": {}, **codec.to_tree(WaitingList(items, not_stored))}
 
 
 def _group(values: Sequence[str | int], by: Sequence[str]) -> dict[str, str]:

@@ -37,6 +37,9 @@ WIDER_RUNS: Final = 4
 _LEFT_MIN: Final = 0.01
 # Runs before the last RUNS_KEPT are remembered for what was known when a Workload was submitted [RT11].
 _REMEMBERED: Final = 256
+# A class notes when every so many of its runs had ended, and keeps so many of these times [RT6].
+_NOTED_RUNS: Final = 32
+_NOTED_MAX: Final = 1024
 # So many estimates are kept until the next run is learned.
 _ESTIMATES_MAX: Final = 10_000
 # So many runs are put into the order of the others in less time than all are sorted.
@@ -50,6 +53,9 @@ class Run(NamedTuple):
 
     value: float
     is_bound: bool = False
+
+
+_ROUNDING: Final = 1e-12
 
 
 # --- Distributions ----------------------------------------------------------------------------------------------------
@@ -105,12 +111,33 @@ def _steps_of(ordered: list[float]) -> _Steps:
     return _Steps(times, shares, max(-ordered[0], ordered[-1]), count)
 
 
+def _weighted_steps(lengths: Iterable[float], in_part: Iterable[tuple[float, float]]) -> _Steps:
+    """The product-limit estimate of runs, and of bounds that count in part, each with its weight."""
+    runs = [(abs(length), length < 0, 1.0) for length in lengths]
+    runs += [(bound, True, weight) for bound, weight in in_part]
+    # Of equal lengths, those that ended come first: a bound is longer.
+    runs.sort()
+    whole = left = math.fsum(weight for _, _, weight in runs)
+    times: list[float] = []
+    shares: list[float] = []
+    share = 1.0
+    for length, is_bound, weight in runs:
+        after = left - weight
+        if not is_bound:
+            share = share * after / left if after > _ROUNDING else 0.0
+            times.append(length)
+            shares.append(share)
+        left = after
+    # The effective number of runs; as there are bounds, more than those that ended.
+    count = math.ceil(whole * whole / math.fsum(weight * weight for _, _, weight in runs))
+    return _Steps(times, shares, runs[-1][0], count)
+
+
 @lru_cache(maxsize=RUNS_KEPT)
 def _even_shares(count: int) -> tuple[float, ...]:
     return tuple((count - place) / count for place in range(1, count + 1))
 
 
-_ROUNDING: Final = 1e-12
 # A smaller chance to outlast all examples does not count.
 _CHANCE_MIN: Final = 0.01
 # Lengths that differ by less are equal: one that is a ratio, multiplied by a limit, is rounded.
@@ -448,7 +475,7 @@ class PastRuns:
     """The last runs of a class, with the times at which they were learned: 16 bytes for a run, and 32 more for each of
     the last ones where an estimate has needed their order."""
 
-    __slots__ = ("_added", "_ends", "_lengths", "_ordered", "_steps", "count")
+    __slots__ = ("_added", "_ends", "_lengths", "_noted", "_ordered", "_steps", "_unnoted", "count")
 
     def __init__(self) -> None:
         self.count = 0  # of the last runs
@@ -458,6 +485,9 @@ class PastRuns:
         self._ordered: list[float] | None = None
         self._added = 0
         self._steps: _Steps | None = None
+        # When each _NOTED_RUNS of all runs had ended; and how many have ended since the last of these times.
+        self._noted: array[int] | None = None
+        self._unnoted = 0
 
     def add(self, length: float, ended: int) -> None:
         """Add a run; of a bound, the length is negative."""
@@ -469,6 +499,20 @@ class PastRuns:
             self.count += 1
         if len(self._ends) > _REMEMBERED + _REMEMBERED // 4:
             del self._lengths[:-_REMEMBERED], self._ends[:-_REMEMBERED]
+        self._unnoted += 1
+        if self._unnoted == _NOTED_RUNS:
+            self._unnoted = 0
+            if self._noted is None:
+                self._noted = array("q")
+            self._noted.append(ended)
+            del self._noted[:-_NOTED_MAX]
+
+    def ended_since(self, time: int) -> int:
+        """How many runs ended after a time: at least so many, also of those that are not kept."""
+        noted = self._noted
+        groups = 0 if noted is None else len(noted) - bisect_right(noted, time)
+        # Of the first of these groups, some runs may have ended before.
+        return self._unnoted + _NOTED_RUNS * (groups - 1) if groups else 0
 
     def latest(self) -> Sequence[float]:
         """The lengths of the last runs; negative for bounds."""
@@ -519,28 +563,40 @@ def _moved(ordered: list[float], gone: Iterable[float], come: Iterable[float]) -
 
 
 class OpenRuns:
-    """Runs that have not ended yet: each is one of at least what it has lasted [RT6]. They are of one moment, so that
-    estimates by them are kept with them."""
+    """Runs that have not ended yet: each is one of at least what it has lasted [RT6]. They are of one moment, `now` in
+    seconds, so that estimates by them are kept with them.
 
-    def __init__(self) -> None:
+    A class keeps its last runs. Of many more that ended since an open run began, it keeps only a part, so the open run
+    counts for the same part. Otherwise the few long runs of weeks, which are still open, would be compared with the
+    short runs of the last hour."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
         # The lengths of each class; negative, as those of bounds are.
         self._lengths: defaultdict[PastRuns, list[float]] = defaultdict(list)
+        # Those that count in part: how long each has lasted, and its weight.
+        self._in_part: defaultdict[PastRuns, list[tuple[float, float]]] = defaultdict(list)
         self._steps: dict[PastRuns, _Steps] = {}
         self.estimates: dict[tuple[_Likeness, int | None], RunEstimate] = {}
 
-    def add(self, kept: PastRuns, length: float) -> None:
-        """Add a run of a class; of a bound, the length is negative."""
-        self._lengths[kept].append(length)
+    def add(self, kept: PastRuns, length: float, began: int) -> None:
+        """Add a run of a class that has lasted for `length`."""
+        since = kept.ended_since(began)
+        if since > RUNS_KEPT:
+            self._in_part[kept].append((length, RUNS_KEPT / since))
+        else:
+            self._lengths[kept].append(-length)
 
     def steps(self, kept: PastRuns) -> _Steps:
         """The distribution of the last runs of a class, and of those that have not ended."""
-        if kept not in self._lengths:
+        if kept not in self._lengths and kept not in self._in_part:
             return kept.steps()
         found = self._steps.get(kept)
         if found is None:
             # The longest ones, if they are many.
-            lengths = sorted(self._lengths[kept])[:RUNS_KEPT]
-            found = self._steps[kept] = _product_limit((*kept.latest(), *lengths))
+            lengths = (*kept.latest(), *sorted(self._lengths.get(kept, ()))[:RUNS_KEPT])
+            in_part = self._in_part.get(kept)
+            found = self._steps[kept] = _weighted_steps(lengths, in_part) if in_part else _product_limit(lengths)
         return found
 
 
@@ -679,9 +735,9 @@ class RunTimes:
                 if (kept := get(key)) is not None:
                     yield kept, 1.0, words
 
-    def open_runs(self, runs: Iterable[tuple[WorkloadRecord, int]]) -> OpenRuns:
-        """The runs of Workloads that have not ended, with the seconds that each has lasted."""
-        found = OpenRuns()
+    def open_runs(self, runs: Iterable[tuple[WorkloadRecord, int]], now: int) -> OpenRuns:
+        """The runs of Workloads that have not ended, with the seconds that each has lasted until now."""
+        found = OpenRuns(now)
         for record, seconds in runs:
             self.add_open(found, record, seconds)
         return found
@@ -692,15 +748,15 @@ class RunTimes:
             return
         classes, limit = _classes(*_likeness(record)), record.limit_seconds
         lengths = dict.fromkeys(
-            (*classes.like, *classes.like_with, *classes.of_user, *classes.fallbacks), -float(seconds)
+            (*classes.like, *classes.like_with, *classes.of_user, *classes.fallbacks), float(seconds)
         )
         if record.expected_seconds:
-            lengths[classes.expected] = -seconds / record.expected_seconds
+            lengths[classes.expected] = seconds / record.expected_seconds
         if limit:
-            lengths |= dict.fromkeys((*classes.of_user_limits, classes.limits), -min(1.0, seconds / limit))
+            lengths |= dict.fromkeys((*classes.of_user_limits, classes.limits), min(1.0, seconds / limit))
         for key, length in lengths.items():
             if (kept := self._classes.get(key)) is not None:
-                runs.add(kept, length)
+                runs.add(kept, length, runs.now - seconds)
 
     def snapshot(self) -> tuple[dict[ClassKey, Sequence[float]], LevelShift, float]:
         """Everything that was learned, to compare: the lengths of each class, negative for bounds, the shift of levels,
@@ -709,8 +765,8 @@ class RunTimes:
 
 
 def runs_of(record: WorkloadRecord) -> Iterator[Run]:
-    """The runs of a record that has ended: one for each admission [RT6]."""
-    for attempt in record.attempts:
+    """The runs of a record that has ended: one for each admission [RT6]. None if a time in it is only a bound."""
+    for attempt in () if record.inexact else record.attempts:
         if attempt.admitted is None or attempt.released is None:
             continue
         seconds = attempt.released - attempt.admitted

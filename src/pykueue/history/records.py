@@ -264,9 +264,12 @@ def lost(record: WorkloadRecord) -> WorkloadRecord:
     return replace(_ended(record, record.seen, Outcome.UNKNOWN), inexact=True)
 
 
-def with_exit_code(record: WorkloadRecord, code: int | None) -> WorkloadRecord:
-    """Return the record with the exit code of its pods; a code that was recorded before is kept [HI12]."""
-    return record if code is None or record.exit_code is not None else replace(record, exit_code=code)
+def with_exit_code(record: WorkloadRecord, code: int | None, *, is_end_known: bool = True) -> WorkloadRecord:
+    """Return the record with the exit code of its pods; a code that was recorded before is kept [HI12]. A record whose
+    last container was lost ends when that is last known to have run."""
+    if code is None or record.exit_code is not None:
+        return record
+    return replace(record, exit_code=code, inexact=record.inexact or not is_end_known)
 
 
 def _ended(record: WorkloadRecord, at: Seconds, outcome: Outcome) -> WorkloadRecord:

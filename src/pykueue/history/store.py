@@ -146,6 +146,10 @@ class DamagedStoreError(HistoryStoreError):
     """The file begins as a database, and a page of it cannot be read."""
 
 
+class MovedStoreError(HistoryStoreError):
+    """The file was deleted, moved away or replaced while it was open: what is written to it now has no name."""
+
+
 class NewerStoreError(HistoryStoreError):
     """A newer program wrote the file."""
 
@@ -165,13 +169,21 @@ class HistoryStore:
         cannot be used. With `reads_only`, the file of another process is read beside it, and not changed."""
         self.path = path
         self._max_bytes = max_bytes
-        self._lock = _take_lock(path) if path is not None and not reads_only else None
+        self._lock: int | None = None
+        is_new_lock = False
+        if path is not None and not reads_only:
+            self._lock, is_new_lock = _take_lock(path)
         try:
             with _reported(path):
                 self._connection = self._open_for_reading() if reads_only else self._open()
         except BaseException:
+            if is_new_lock:
+                # Nothing is left beside a file that is not used.
+                with suppress(OSError):
+                    os.unlink(_lock_path(path))
             self._unlock()
             raise
+        self._identity = None if path is None else _identity(path)
         self._words: dict[str, int] = {}
         self._texts: dict[int, str] = {}
         self._shapes: dict[bytes, int] = {}
@@ -186,6 +198,33 @@ class HistoryStore:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    # --- The place of the file ----------------------------------------------------------------------------------------
+
+    def is_in_place(self) -> bool:
+        """Whether the path still names the file that is open."""
+        return self.path is None or _identity(self.path) == self._identity
+
+    def put_back(self) -> bool:
+        """Write the content of the open file to its path again, if there is none any more; return whether that was
+        done. What another program has put there is not touched."""
+        if self.path is None or _identity(self.path) is not None:
+            return False
+        copied = self.path.with_name(f"{self.path.name}.restored")
+        with _reported(self.path):
+            copied.unlink(missing_ok=True)
+            os.close(os.open(copied, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            target = sqlite3.connect(copied, isolation_level=None)
+            try:
+                self._connection.backup(target)
+            finally:
+                target.close()
+            # The log of the deleted file is not that of the copy.
+            for suffix in ("-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            os.link(copied, self.path)  # fails if there is a file again, which a renaming would replace
+            copied.unlink()
+        return True
 
     # --- Opening ------------------------------------------------------------------------------------------------------
 
@@ -767,6 +806,15 @@ def _reported(path: Path | None) -> Iterator[None]:
         raise DamagedStoreError(sentence) from error
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    """The device and the number of the file at a path; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _packed(uid: str) -> bytes | str:
     """A UID as 16 bytes; any other text as it is."""
     try:
@@ -783,13 +831,18 @@ def _unpacked(stored: bytes | str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def _take_lock(path: Path) -> int:
-    """Lock the file for this process. One file has one writer."""
+def _lock_path(path: Path | None) -> str:
+    return f"{path}.lock"
+
+
+def _take_lock(path: Path) -> tuple[int, bool]:
+    """Lock the file for this process, and return whether the file of the lock is new. One file has one writer."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if kind := network_filesystem(path.parent):
             raise HistoryStoreError(f"{path}: is on a network file system ({kind}), where SQLite's locks do not hold")
-        descriptor = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        is_new = not os.path.lexists(_lock_path(path))
+        descriptor = os.open(_lock_path(path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise HistoryStoreError(f"{path}: {error.strerror}") from None
     try:
@@ -797,4 +850,4 @@ def _take_lock(path: Path) -> int:
     except OSError:
         os.close(descriptor)
         raise HistoryStoreError(f"{path}: is in use by another manager") from None
-    return descriptor
+    return descriptor, is_new

@@ -76,6 +76,10 @@ class TroubleLog:
                 self._open[record.key] = replace(known, message=record.message)
         return begun
 
+    def open_record(self, key: TroubleKey) -> TroubleRecord | None:
+        """Return the record of a trouble that has not ended, with its last message."""
+        return self._open.get(key)
+
     def compare(self, found: Iterable[TroubleRecord], now: Seconds) -> list[TroubleRecord]:
         """Return the records that changed, given all troubles that exist now: those that begin, and those that were
         not found for GONE_SECONDS, with the first of these moments as their end.

@@ -87,6 +87,17 @@ def default(
     return held if unread is None else unreadable_owners.marked(held, unread)
 
 
+def owner_refusal(row: JobIntegration, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions) -> str:
+    """Why a new job is refused because of its owners, which are read only if they matter; empty if it is not.
+
+    Nothing would ever start such a job: it would be held, and no Workload be created for it [JF21].
+    """
+    problem = facts.ancestry.problem
+    if not problem or selection.has_managed_ancestor(facts.ancestry, facts.namespace, kinds, options):
+        return ""
+    return f"the {row.kind.kind} {problem}"
+
+
 def needs_owners(
     row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
 ) -> bool:

@@ -14,7 +14,7 @@ from pykueue.api import labels
 from pykueue.api.validation import field_error, topology_annotations
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Action, Actions, ReplaceObject, RetryWithBackoff
-from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop, first_time
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 
@@ -93,7 +93,8 @@ class BatchJob(GenericJob):
             if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
                 success = condition["type"] == "Complete"
                 message = unstructured.text(condition.get("message"))
-                return JobOutcome(message or ("Job finished successfully" if success else "Job failed"), success)
+                ended = first_time(self.status.get("completionTime"), condition.get("lastTransitionTime"))
+                return JobOutcome(message or ("Job finished successfully" if success else "Job failed"), success, ended)
         return None
 
     def are_pods_ready(self) -> bool:
@@ -225,13 +226,13 @@ class BatchJob(GenericJob):
         # Not checked again when only the pod counts change: a job may run with its minimum.
         if self.annotations.get(labels.JOB_MIN_PARALLELISM) != old.annotations.get(labels.JOB_MIN_PARALLELISM):
             yield from self.validate_new(options)
-        if self.is_suspended():
-            return
-        if old.min_parallelism is not None and self.parallelism != old.parallelism and not old.is_suspended():
+        # An interrupted stop has `spec.suspend` set already, and restores the parallelism with its last write.
+        was_running = not GenericJob.is_suspended(old)
+        if labels.JOB_MIN_PARALLELISM in old.annotations and was_running and self.parallelism != old.parallelism:
             why = "cannot change while a partially admitted job is running"
             yield field_error.forbidden("spec.parallelism", why)
-        key = labels.JOB_COMPLETIONS_EQUAL_PARALLELISM
-        if self.annotations.get(key) != old.annotations.get(key):
+        runs_on = not self.is_suspended() and not old.is_suspended()
+        if runs_on and self.keeps_completions_equal != old.keeps_completions_equal:
             yield field_error.forbidden(_SYNC, "cannot change while the job is running")
 
 

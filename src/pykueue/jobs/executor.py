@@ -6,7 +6,7 @@ the caller: where facts are read, and how a Workload is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -15,7 +15,7 @@ from msgspec import structs
 
 from kubemachinery import patches, unstructured
 from kubemachinery.client.client import JSON_PATCH, ApiClient
-from kubemachinery.client.errors import ApiError, KubeError, NotFound, Unanswered
+from kubemachinery.client.errors import AlreadyExists, ApiError, KubeError, NotFound, Unanswered
 from kubemachinery.client.event_recorder import NORMAL, WARNING, EventRecorder, EventReference, PendingEvent
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
@@ -54,12 +54,14 @@ from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
 from pykueue.jobs.sources import JobSources
-from pykueue.lifecycle import workload_changes
+from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.workload_changes import Changes
 
 # How soon a job is reconciled again while the informer caches are behind its own writes.
 _BEHIND_SECONDS: Final = 1.0
 _CACHED_WITHIN_SECONDS: Final = 10.0
+# How soon a job with pods that are not in the cache is reconciled again.
+_UNSEEN_SECONDS: Final = 30.0
 # Status codes that a retry does not change: the refusal is emitted as an Event on the job.
 _REFUSED: Final = frozenset({400, 403, 422})
 
@@ -104,6 +106,8 @@ class JobReconciler(msgspec.Struct, frozen=True):
     _written: dict[str, int] = msgspec.field(default_factory=dict)
     # The Workload that was last created for a job, and until when the cache is expected to have it.
     _made: dict[JobKey, tuple[str, float]] = msgspec.field(default_factory=dict)
+    # The UIDs of pods that own a Workload of the job and were found to be deleted.
+    _gone: dict[JobKey, set[str]] = msgspec.field(default_factory=dict)
 
     async def reconcile(self, key: JobKey) -> float | None:
         """One pass; returns after how many seconds to reconcile again, if at all."""
@@ -115,9 +119,11 @@ class JobReconciler(msgspec.Struct, frozen=True):
             return await self._reconcile_parent(row, key, now)
         if self._has_joined_a_group(row, key):
             return None
-        job = await self._job(row, key, now)
+        unseen = await self._unseen_pods(row, key)
+        job = await self._job(row, key, unseen, now)
         if job is None:
             self._made.pop(key, None)
+            self._gone.pop(key, None)
             return await self.apply(row, self._after_deletion(row, key, now))
         if await self._awaits(key) or any(self._is_behind(each) for each in job.objects):
             return _BEHIND_SECONDS
@@ -133,7 +139,8 @@ class JobReconciler(msgspec.Struct, frozen=True):
             self._remember_created(key, actions, within_seconds=0.0)
             raise
         self._remember_created(key, actions)
-        return again
+        # No event announces what becomes of a pod that the cache does not hold.
+        return again if not unseen else min(again or _UNSEEN_SECONDS, _UNSEEN_SECONDS)
 
     def _remember_created(
         self, key: JobKey, actions: Iterable[Action], within_seconds: float = _CACHED_WITHIN_SECONDS
@@ -167,12 +174,57 @@ class JobReconciler(msgspec.Struct, frozen=True):
 
     # --- Reading facts ------------------------------------------------------------------------------------------------
 
-    async def _job(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> GenericJob | None:
+    async def _job(
+        self, row: JobIntegration, key: JobKey, unseen: Sequence[Tree], now: Nanoseconds
+    ) -> GenericJob | None:
         if key.is_group:
-            members = [PodView(tree) for tree in self.sources.group(key.namespace, key.name)]
+            members = [PodView(tree) for tree in (*self.sources.group(key.namespace, key.name), *unseen)]
+            # The first one is read for the whole group: one that lost its label would end the reconciliation of all.
+            members.sort(key=lambda member: member.labels.get(labels.MANAGED) != "true")
             return PodGroup(row, members, self.options, now) if members else None
-        tree = self.sources.job(row, key.namespace, key.name)
+        tree = self.sources.job(row, key.namespace, key.name) or next(iter(unseen), None)
         return None if tree is None else row.job(tree, await related.read(row, tree, self.sources.find))
+
+    async def _unseen_pods(self, row: JobIntegration, key: JobKey) -> list[Tree]:
+        """The pods that own an unfinished Workload and exist, but are not in the cache [PD10]. The cache holds only
+        marked pods, and a user may remove the marks. Taken for deleted, such a pod would run while its quota is
+        released."""
+        if not row.of_pods:
+            return []
+        cached = self._cached_pods(row, key)
+        gone = self._gone.setdefault(key, set())
+        found = []
+        for owner in self._unfinished_owners(row, key):
+            if owner.uid in cached or owner.uid in gone:
+                continue
+            try:
+                tree = await self.client.get(row.kind, owner.name, key.namespace)
+            except NotFound:
+                tree = {}
+            if ObjectView(tree).uid == owner.uid:
+                found.append(tree)
+            else:
+                gone.add(owner.uid)
+        if not gone:
+            del self._gone[key]
+        return found
+
+    def _cached_pods(self, row: JobIntegration, key: JobKey) -> frozenset[str]:
+        """The UIDs of the cached pods of a job."""
+        if key.is_group:
+            return frozenset(ObjectView(tree).uid for tree in self.sources.group(key.namespace, key.name))
+        tree = self.sources.job(row, key.namespace, key.name)
+        return frozenset(() if tree is None else (ObjectView(tree).uid,))
+
+    def _unfinished_owners(self, row: JobIntegration, key: JobKey) -> Iterator[OwnerReference]:
+        """The references of the job's unfinished Workloads to its pods."""
+        named = self.sources.workload(key.namespace, key.name) if key.is_group else None
+        found = self.sources.owned(row.kind, key.namespace, key.name) if not key.is_group else (named,)
+        for workload in found:
+            if workload is not None and not states.is_finished(workload):
+                for owner in workload.metadata.owner_references:
+                    if self.kinds.of(owner) is row and (key.is_group or owner.name == key.name):
+                        yield owner
 
     def _has_joined_a_group(self, row: JobIntegration, key: JobKey) -> bool:
         """Whether a pod that was queued by itself belongs to a group now, as pods of a StatefulSet do after they were
@@ -296,11 +348,27 @@ class JobReconciler(msgspec.Struct, frozen=True):
     async def _create(self, row: JobIntegration, action: CreateWorkload) -> Tree:
         try:
             return await self.client.create(workloads.KIND, action.workload)
+        except AlreadyExists:
+            if self._is_foreign(action):
+                wanted = ObjectView(action.workload)
+                message = (
+                    f"Workload {wanted.namespace}/{wanted.name} exists and has another owner or none: delete it to have"
+                    " the job queued"
+                )
+                self.recorder.emit(_note(EmitJobEvent(action.job, "WorkloadNameConflict", message, warning=True), row))
+            raise
         except ApiError as error:
             if error.code in _REFUSED:
                 message = f"The Workload of the job was refused: {error}"
                 self.recorder.emit(_note(EmitJobEvent(action.job, "ErrWorkloadCompose", message, warning=True), row))
             raise
+
+    def _is_foreign(self, action: CreateWorkload) -> bool:
+        """Whether a Workload of this name is known and the job does not own it. One that is not in the informer yet was
+        most likely created for the job a moment ago."""
+        wanted, uid = ObjectView(action.workload), ObjectView(action.job).uid
+        found = self.sources.workload(wanted.namespace, wanted.name)
+        return found is not None and all(owner.uid != uid for owner in found.metadata.owner_references)
 
     async def _patch(self, kind: Kind, before: kueue.Workload, patch: Tree) -> str:
         metadata = before.metadata

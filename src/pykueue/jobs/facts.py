@@ -27,6 +27,7 @@ class Ancestry(msgspec.Struct, frozen=True):
     """The owners of an object, nearest first, as far up as their kinds are known; and why the walk ended early."""
 
     owners: tuple[ObjectView, ...] = ()
+    # The predicate of a sentence about the object.
     problem: str = ""
     too_deep: bool = False
     # The owner that could not be read and at which the walk ended; its own owners are not known either.

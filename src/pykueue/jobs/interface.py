@@ -10,6 +10,7 @@ implements how it starts and stops.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -21,6 +22,7 @@ import msgspec
 from kubemachinery import meta, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.kinds import Kind
+from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.validation import topology_annotations
@@ -43,6 +45,7 @@ __all__ = [
     "RelatedObjects",
     "Stop",
     "StopReason",
+    "first_time",
 ]
 
 
@@ -67,10 +70,20 @@ NO_RELATED: Final[RelatedObjects] = MappingProxyType({})
 
 
 class JobOutcome(msgspec.Struct, frozen=True):
-    """How a job ended."""
+    """How a job ended, and when; `ended` is None if the object does not have the time."""
 
     message: str
     success: bool
+    ended: Nanoseconds | None = None
+
+
+def first_time(*found: object) -> Nanoseconds | None:
+    """The first of some values of a status that is a time."""
+    for each in found:
+        if isinstance(each, str) and each:
+            with contextlib.suppress(meta.TimeError):
+                return meta.parse_time(each)
+    return None
 
 
 class StopReason(StrEnum):

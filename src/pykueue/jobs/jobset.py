@@ -13,7 +13,7 @@ from typing import Any, Final
 from kubemachinery import conditions, unstructured
 from kubemachinery.field_errors import FieldError
 from pykueue.api import labels
-from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, first_time
 from pykueue.jobs.options import IntegrationOptions
 
 # The label with the index of a Job among the replicas of its replicated job.
@@ -56,7 +56,8 @@ class JobSet(GenericJob):
         for end in _ENDS:
             for _, condition in unstructured.entries(self.status, "conditions"):
                 if condition.get("type") == end and condition.get("status") == conditions.ConditionStatus.TRUE:
-                    return JobOutcome(unstructured.text(condition.get("message")), success=end == "Completed")
+                    message, ended = condition.get("message"), first_time(condition.get("lastTransitionTime"))
+                    return JobOutcome(unstructured.text(message), end == "Completed", ended)
         return None
 
     def are_pods_ready(self) -> bool:

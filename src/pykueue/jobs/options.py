@@ -45,6 +45,7 @@ class IntegrationOptions(msgspec.Struct, frozen=True):
     # From configuration v1beta1: applies in addition to `namespaces` to pods and kinds made of pods.
     pod_namespaces: Selector | None = None
     label_keys_to_copy: tuple[str, ...] = ()
+    annotation_keys_to_copy: tuple[str, ...] = ()
     keep_deactivated: Nanoseconds | None = None  # None: for ever
     lifecycle: LifecycleOptions = msgspec.field(default_factory=LifecycleOptions)
     validation: ValidationGates = msgspec.field(default_factory=ValidationGates)
@@ -78,18 +79,28 @@ class IntegrationOptions(msgspec.Struct, frozen=True):
         integrations = configuration.integrations or config.Integrations()
         retention = configuration.object_retention_policies
         kept = retention.workloads.after_deactivated_by_kueue if retention and retention.workloads else None
+        measured = _read_from_workloads(configuration) if gates["CustomMetricLabels"] else ()
+        label_keys = (row.source_label_key or row.name for row in measured if not row.source_annotation_key)
+        annotation_keys = (row.source_annotation_key for row in measured if row.source_annotation_key)
         return cls(
             frameworks=integrations.frameworks,
             external=frozenset(_external(name) for name in integrations.external_frameworks),
             manage_without_queue=bool(configuration.manage_jobs_without_queue_name),
             namespaces=selectors.compile(configuration.managed_jobs_namespace_selector),
             pod_namespaces=None if pod_namespaces is None else selectors.compile(pod_namespaces),
-            label_keys_to_copy=integrations.label_keys_to_copy,
+            label_keys_to_copy=tuple(dict.fromkeys((*integrations.label_keys_to_copy, *label_keys))),
+            annotation_keys_to_copy=tuple(dict.fromkeys(annotation_keys)),
             keep_deactivated=None if kept is None else meta.parse_duration(kept),
             lifecycle=LifecycleOptions.of(configuration, gates),
             validation=msgspec.convert(dict(gates), ValidationGates),
             **{name: gates[gate] for name, gate in GATES.items()},
         )
+
+
+def _read_from_workloads(configuration: config.Configuration) -> tuple[config.CustomMetricLabel, ...]:
+    """The labels of metrics whose values are read from Workloads, which have them from their jobs."""
+    rows = configuration.metrics.custom_labels if configuration.metrics else ()
+    return tuple(row for row in rows if row.source_kind == config.MetricLabelSource.WORKLOAD)
 
 
 def _external(name: str) -> tuple[str, str]:

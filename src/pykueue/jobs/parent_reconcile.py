@@ -8,12 +8,16 @@
 6  not managed                         left alone
 7  its template is not marked          it is marked, as the webhook would have done
 8  managed                             `PodParent.reconcile`
+
+In 3 to 8, Workloads of an earlier object with the same name are treated as in 2: their parent does not exist.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import labels
+from pykueue.api import kueue, labels
 from pykueue.jobs import parent_pods, parent_workloads, unreadable_owners
 from pykueue.jobs.actions import Actions, EmitJobEvent, ReplaceObject, RequeueAfter, RetryWithBackoff
 from pykueue.jobs.integration import JobIntegration
@@ -27,12 +31,19 @@ def reconcile(row: JobIntegration, facts: ParentFacts, options: IntegrationOptio
     if facts.namespace is None:
         return ()
     if facts.tree is None:
-        return _left_behind(facts, options)
+        return _left_behind(facts.workloads, facts, options)
     parent = row.parent(facts.tree)
+    if parent.is_deleting and not parent.is_of_another:
+        return _left_behind(facts.workloads, facts, options)
+    return (*_left_behind(_of_earlier(parent, facts), facts, options), *_of_present(row, parent, facts, options, now))
+
+
+def _of_present(
+    row: JobIntegration, parent: PodParent, facts: ParentFacts, options: IntegrationOptions, now: Nanoseconds
+) -> Branches:
+    """What a parent needs that exists and is not being deleted."""
     if parent.is_of_another:
         return ()
-    if parent.is_deleting:
-        return _left_behind(facts, options)
     undecided = _undecided(parent, facts)
     if undecided is not None:
         return (undecided,)
@@ -45,11 +56,21 @@ def reconcile(row: JobIntegration, facts: ParentFacts, options: IntegrationOptio
     return parent.reconcile(facts, options, now)
 
 
-def _left_behind(facts: ParentFacts, options: IntegrationOptions) -> Branches:
+def _of_earlier(parent: PodParent, facts: ParentFacts) -> tuple[kueue.Workload, ...]:
+    """The Workloads of objects that had the name of the parent before it, by UID. One with a name that the parent looks
+    up is its own: it is adopted [SS6]."""
+    return tuple(
+        each
+        for each in facts.workloads
+        if not parent_workloads.is_owned(parent, each) and each.metadata.name not in facts.named
+    )
+
+
+def _left_behind(left: Iterable[kueue.Workload], facts: ParentFacts, options: IntegrationOptions) -> Branches:
     """The finalizers of Workloads whose parent is gone, once their last pod is [PP8]. The garbage collector deletes
     the Workloads."""
     used = {PodView(tree).group_name(options) for tree in facts.pods}
-    free = (each for each in facts.workloads if each.metadata.name not in used)
+    free = (each for each in left if each.metadata.name not in used)
     return tuple(filter(None, map(parent_workloads.without_finalizer, free)))
 
 
@@ -60,7 +81,8 @@ def _undecided(parent: PodParent, facts: ParentFacts) -> Actions | None:
         message = f"The job {found.problem}"
         return (EmitJobEvent(parent.tree, "JobNestingTooDeep", message, warning=True), RetryWithBackoff(message))
     if found.problem:
-        return (RetryWithBackoff(f"{parent.row.kind.kind} {parent.name} {found.problem}"),)
+        retry = RetryWithBackoff(f"{parent.row.kind.kind} {parent.name} {found.problem}")
+        return (unreadable_owners.event(parent, found.problem), retry) if facts.is_managed else (retry,)
     if found.unread is None or any(parent_workloads.is_owned(parent, each) for each in facts.workloads):
         return None
     if facts.is_managed:

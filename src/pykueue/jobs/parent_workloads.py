@@ -62,7 +62,8 @@ def _built(
     options: IntegrationOptions,
     annotations: Mapping[str, str],
 ) -> Tree:
-    copied = {key: value for key, value in parent.annotations.items() if key.startswith(labels.PROVISIONING_PREFIX)}
+    copied = workloads.measured_annotations(parent, options)
+    copied |= {key: value for key, value in parent.annotations.items() if key.startswith(labels.PROVISIONING_PREFIX)}
     if options.lifecycle.admission_gated_by and parent.gated_by is not None:
         copied[labels.ADMISSION_GATED_BY] = parent.gated_by
     metadata: Tree = {

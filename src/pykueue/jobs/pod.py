@@ -18,6 +18,7 @@ import msgspec
 from kubemachinery import meta, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.kinds import Kind
+from kubemachinery.meta import Nanoseconds
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, labels, registry
@@ -25,7 +26,7 @@ from pykueue.api.conditions import PodConditionType
 from pykueue.api.validation import field_error, job_metadata, topology_annotations
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, DeleteObject, EmitJobEvent, ReplaceObject
-from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop, StopReason
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop, StopReason, first_time
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 
@@ -49,6 +50,16 @@ class PodView(ObjectView):
     @property
     def is_finished(self) -> bool:
         return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def ended(self) -> Nanoseconds | None:
+        """When its last container ended; None if a container has not, or has no time."""
+        ends = [
+            first_time(unstructured.get(status, "state", "terminated", "finishedAt"))
+            for _, status in unstructured.entries(self.status, "containerStatuses")
+        ]
+        known = [end for end in ends if end is not None]
+        return max(known) if known and len(known) == len(ends) else None
 
     @property
     def node_name(self) -> str:
@@ -270,7 +281,7 @@ class PodJob(PodView, GenericJob):
     def outcome(self) -> JobOutcome | None:
         if not self.is_finished:
             return None
-        return JobOutcome(unstructured.text(self.status.get("message")), success=self.phase == "Succeeded")
+        return JobOutcome(unstructured.text(self.status.get("message")), self.phase == "Succeeded", self.ended)
 
     def are_pods_ready(self) -> bool:
         return self.is_ready

@@ -57,7 +57,6 @@ class PodGroup(GenericJob):
         now: Nanoseconds,
         *,
         absent: int = 0,
-        gathers: bool = False,
         expected: int | None = None,
     ) -> None:
         self.members: Final = tuple(members)
@@ -66,8 +65,6 @@ class PodGroup(GenericJob):
         self._now = now
         # How many pods of the Workload are missing.
         self.absent: Final = absent
-        # Whether pods are still missing from the first: none starts before all are created.
-        self._gathers = gathers
         # How many pods the group has, where its Workload decides that and not the annotation of its pods.
         self._expected = expected
 
@@ -76,10 +73,9 @@ class PodGroup(GenericJob):
         members: Sequence[PodView],
         *,
         absent: int = 0,
-        gathers: bool = False,
         expected: int | None = None,
     ) -> PodGroup:
-        return PodGroup(self.row, members, self._options, self._now, absent=absent, gathers=gathers, expected=expected)
+        return PodGroup(self.row, members, self._options, self._now, absent=absent, expected=expected)
 
     # --- Metadata -----------------------------------------------------------------------------------------------------
 
@@ -158,7 +154,14 @@ class PodGroup(GenericJob):
         given_up = is_final and all(pod.is_finished for pod in self.members)
         if succeeded != self.total and not given_up:
             return None
-        return JobOutcome(f"Pods succeeded: {succeeded}/{self.total}.", success=True)
+        ends = [pod.ended for pod in self.members if pod.is_finished]
+        known = [end for end in ends if end is not None]
+        # A pod that has no time may have ended last.
+        return JobOutcome(
+            f"Pods succeeded: {succeeded}/{self.total}.",
+            True,
+            max(known) if known and len(known) == len(ends) else None,
+        )
 
     def are_pods_ready(self) -> bool:
         """A succeeded pod counts as ready: it will not become ready again."""
@@ -186,14 +189,14 @@ class PodGroup(GenericJob):
             return (_replacement(ConditionStatus.TRUE, evicted.reason, evicted.message),)
         if before is not None and before.status == ConditionStatus.TRUE:
             return ()
-        return (_replacement(ConditionStatus.TRUE, PODS_FAILED, "Some failed pods need replacement"),)
+        return (_replacement(ConditionStatus.TRUE, PODS_FAILED, "Some Failed pods need replacement"),)
 
     # --- Starting and stopping ----------------------------------------------------------------------------------------
 
     def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | PodSetConflict:
         by_role = {info.name: info for info in infos}
         actions: list[Action] = []
-        for pod in () if self._gathers else self.members:
+        for pod in self.members:
             if not pod.has_gate():
                 continue
             role = pod.role
@@ -259,9 +262,8 @@ def find(group: PodGroup, facts: JobFacts, options: IntegrationOptions, now: Nan
     kept, excess, replaced, absent = _sorted_out(group, found, now)
     if not kept:
         return workload_matching.unmatched(group, (found,), facts, options, now)
-    # With a prebuilt Workload, no pod has been replaced before all of them were created.
-    gathers = prebuilt and absent > 0 and not states.is_evicted(found) and all(pod.has_gate() for pod in kept)
-    group = group.keeping(kept, absent=0 if gathers else absent, gathers=gathers)
+    # The pods of a prebuilt Workload may be created one after another: one that does not exist yet was not lost.
+    group = group.keeping(kept, absent=0 if prebuilt and not states.is_evicted(found) else absent)
     cleanup = (*_adopted(group, found), *_removed(group, excess), *pods.finalize(group.row.kind, replaced))
     return cleanup or workload_sync.synced(group, found, facts, options) or Matched(found, group)
 
@@ -328,14 +330,19 @@ def _problem(group: PodGroup, active: Sequence[PodView], options: IntegrationOpt
         if index is not None and not (index.isdigit() and int(index) < group.total):
             return f"The pod {name} has no index below {group.total}"
     for key in options.label_keys_to_copy:
-        values = {pod.labels.get(key) for pod in group.members} - {None}
-        if len(values) > 1:
+        if len({pod.labels[key] for pod in group.members if key in pod.labels}) > 1:
             return f"The pods of the group have different values of the label {key}"
+    for key in options.annotation_keys_to_copy:
+        if len({pod.annotations[key] for pod in group.members if key in pod.annotations}) > 1:
+            return f"The pods of the group have different values of the annotation {key}"
     return ""
 
 
 def _refused(group: PodGroup) -> Actions:
-    note = f'A Workload named "{group.group}" already exists but is not of a pod group; the group cannot be admitted'
+    note = (
+        f'A Workload named "{group.group}" already exists but is not a pod group workload; '
+        "this pod group cannot be admitted"
+    )
     inactive = [pod for pod in group.members if not is_active(pod)]
     return (
         EmitJobEvent(group.tree, "WorkloadNameConflict", note, warning=True, action="Admission"),

@@ -10,7 +10,7 @@ from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
 from pykueue.api.validation import field_error
 from pykueue.jobs import ray
-from pykueue.jobs.interface import JobOutcome, PodSetTemplate
+from pykueue.jobs.interface import JobOutcome, PodSetTemplate, first_time
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.ray import RayClusterOwner
 
@@ -88,7 +88,9 @@ class RayJob(RayClusterOwner):
         if self.deployment_status not in ("Complete", "Failed"):
             return None
         success = self.status.get("jobStatus") == "SUCCEEDED"
-        return JobOutcome(unstructured.text(self.status.get("message")), success)
+        return JobOutcome(
+            unstructured.text(self.status.get("message")), success, first_time(self.status.get("endTime"))
+        )
 
     def are_pods_ready(self) -> bool:
         return ray.is_ready(self.status.get("rayClusterStatus"))

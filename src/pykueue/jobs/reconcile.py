@@ -124,7 +124,10 @@ def _not_managed(job: GenericJob, facts: JobFacts, options: IntegrationOptions) 
             message = f"The job {facts.ancestry.problem}"
             return (EmitJobEvent(job.tree, "JobNestingTooDeep", message, warning=True), RetryWithBackoff(message))
         if facts.ancestry.problem:
-            return (RetryWithBackoff(f"{job.row.kind.kind} {job.name} {facts.ancestry.problem}"),)
+            retry = RetryWithBackoff(f"{job.row.kind.kind} {job.name} {facts.ancestry.problem}")
+            if not selection.is_managed(job.row, job, facts.namespace, options):
+                return (retry,)
+            return (unreadable_owners.event(job, facts.ancestry.problem), retry)
         unread = facts.ancestry.unread
         if unread is not None and (facts.ancestor is not None or not _stands_alone(job, facts)):
             return _undecided(job, unread, facts.namespace, options)
@@ -221,9 +224,9 @@ class _MatchedJob(msgspec.Struct, frozen=True):
     def stop(self, reason: StopReason, message: str, eviction: str = "") -> Actions:
         return self.job.stop(Stop(reason, message, self.now, podsets.original(self.workload), eviction))
 
-    def finish(self, reason: FinishedReason, message: str) -> Actions:
+    def finish(self, reason: FinishedReason, message: str, ended: Nanoseconds | None = None) -> Actions:
         return (
-            ChangeWorkload(self.workload, finishing.finish(self.workload, reason, message, self.now)),
+            ChangeWorkload(self.workload, finishing.finish(self.workload, reason, message, self.now, ended)),
             EmitJobEvent(
                 self.job.tree, "FinishedWorkload", f"Workload '{states.key(self.workload)}' is declared finished"
             ),
@@ -275,7 +278,7 @@ def _job_finished(matched: _MatchedJob) -> StepResult:
     if outcome is None:
         return CONTINUE
     reason = FinishedReason.SUCCEEDED if outcome.success else FinishedReason.FAILED
-    return (*matched.finish(reason, outcome.message), *matched.job.finalize())
+    return (*matched.finish(reason, outcome.message, outcome.ended), *matched.job.finalize())
 
 
 def _pods(matched: _MatchedJob) -> StepResult:

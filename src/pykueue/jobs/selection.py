@@ -82,7 +82,7 @@ async def ancestry(job: ObjectView, kinds: JobKinds, options: IntegrationOptions
         except KubeError as error:
             return Ancestry(tuple(owners), unread=UnreadableOwner(reference, str(error)))
         if found is None:
-            return Ancestry(tuple(owners), f"its owner {known[0].kind} {reference.name} does not exist")
+            return Ancestry(tuple(owners), f"has the owner {known[0].kind} {reference.name}, which does not exist")
         # Items of a list do not always carry apiVersion and kind.
         child = ObjectView({**found, "apiVersion": reference.api_version, "kind": reference.kind})
         if child.uid != reference.uid:

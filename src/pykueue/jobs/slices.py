@@ -53,7 +53,10 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
     if outcome is not None:
         # The job finished before the larger slice was admitted: the slice with the quota is finished as well.
         reason = FinishedReason.SUCCEEDED if outcome.success else FinishedReason.FAILED
-        over = tuple(ChangeWorkload(each, finishing.finish(each, reason, outcome.message, now)) for each in kept[:-1])
+        over = tuple(
+            ChangeWorkload(each, finishing.finish(each, reason, outcome.message, now, outcome.ended))
+            for each in kept[:-1]
+        )
         return over or Matched(newest)
     asked = {pod_set["name"]: pod_set["count"] for pod_set in job.pod_sets(options)}
     if list(asked) != [pod_set.name for pod_set in newest.spec.pod_sets]:

@@ -15,7 +15,7 @@ from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
 from pykueue.api.validation import field_error, topology_annotations
 from pykueue.jobs import podsets
-from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, first_time
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 
@@ -30,6 +30,10 @@ _FAILED: Final = frozenset({"FAILED", "SUBMISSION_FAILED"})
 # States in which no pod of the application can run.
 _INACTIVE: Final = frozenset({"", "SUSPENDED"}) | _SUCCEEDED | _FAILED
 _READY_EXECUTORS: Final = frozenset({"RUNNING", "COMPLETED"})
+
+_DYNAMIC_ALLOCATION: Final = "spark.dynamicAllocation.enabled"
+_INSTANCES: Final = "spark.executor.instances"
+_FIXED: Final = "is not supported for a managed job: the number of executors is fixed when quota is reserved"
 
 # Amounts of memory as the Java virtual machine reads them: powers of 1024, in any case.
 _JAVA_MEMORY: Final = re.compile(r"([0-9]+)([kmgtp]?)b?", re.IGNORECASE)
@@ -106,7 +110,11 @@ class SparkApplication(GenericJob):
             return None
         success = self.state in _SUCCEEDED
         message = unstructured.text(unstructured.get(self.status, "applicationState", "errorMessage"))
-        return JobOutcome(message or f"SparkApplication {'finished successfully' if success else 'failed'}", success)
+        return JobOutcome(
+            message or f"SparkApplication {'finished successfully' if success else 'failed'}",
+            success,
+            first_time(self.status.get("terminationTime")),
+        )
 
     def is_active(self) -> bool:
         """Also while it is being submitted, suspended or run again: its pods exist, or are about to [SP9]."""
@@ -171,13 +179,34 @@ class SparkApplication(GenericJob):
         found = next(errors, None) if self._may_be_managed(options) else None
         return f"{self.row.kind.kind} {self.name}: {found.path}: {found.message}" if found is not None else ""
 
+    def validate_new(self, options: IntegrationOptions) -> Iterator[FieldError]:
+        return self._conf_errors(options)
+
+    def validate_update(self, old: GenericJob, options: IntegrationOptions) -> Iterator[FieldError]:
+        """Properties that the application had before are not refused: else it could not be suspended."""
+        assert isinstance(old, SparkApplication)
+        known = {error.path for error in old._conf_errors(options)}
+        return (error for error in self._conf_errors(options) if error.path not in known)
+
+    def _conf_errors(self, options: IntegrationOptions) -> Iterator[FieldError]:
+        """Properties of Spark by which executors would run without quota [SP12]: the operator passes them on."""
+        if not self._may_be_managed(options):
+            return
+        conf = unstructured.texts(self.spec.get("sparkConf"))
+        if (dynamic := conf.get(_DYNAMIC_ALLOCATION, "")).lower() == "true":
+            yield field_error.invalid(f"spec.sparkConf[{_DYNAMIC_ALLOCATION}]", dynamic, _FIXED)
+        if _INSTANCES in conf and self._role(EXECUTOR).get("instances") is None:
+            why = (
+                f"is required for a managed job with {_INSTANCES} in spec.sparkConf: quota is reserved for this number"
+            )
+            yield field_error.required("spec.executor.instances", why)
+
     def validate_create(self, options: IntegrationOptions) -> Iterator[FieldError]:
         if self._may_be_managed(options):
             if self.spec.get("mode") != "cluster":
                 yield field_error.invalid("spec.mode", self.spec.get("mode"), "must be cluster for a managed job")
             if unstructured.get(self.spec, "dynamicAllocation", "enabled") is True:
-                why = "is not supported for a managed job: the number of executors is fixed when quota is reserved"
-                yield field_error.invalid("spec.dynamicAllocation.enabled", True, why)
+                yield field_error.invalid("spec.dynamicAllocation.enabled", True, _FIXED)
             for name in _CONTAINERS:
                 yield from _amount_errors(name, self._role(name))
         if options.topology:

@@ -112,7 +112,11 @@ class StatefulSet(PodParent):
         pods = tuple(map(PodView, facts.pods))
         members = [pod for pod in pods if pod.group_name(options) == name]
         marked = [self._marked(pod, name, workload, options) for pod in pods]
-        return (self._workload(name, workload, members, facts, options, now), *filter(None, marked))
+        others = [pod for pod in pods if self._is_adopted(pod, name, options)]
+        return (
+            self._workload(name, workload, members, facts, options, now),
+            *filter(None, (*marked, self._of_others(others, name, options))),
+        )
 
     def _workload(
         self,
@@ -197,8 +201,13 @@ class StatefulSet(PodParent):
     def _marked(self, pod: PodView, name: str, workload: kueue.Workload | None, options: IntegrationOptions) -> Actions:
         if pod.is_finished or pod.is_deleting:
             return ()
-        if pod.group_name(options) == name:
+        group = pod.group_name(options)
+        if group == name:
             return parent_pods.replaced(pod, self._followed(pod, workload))
+        if group or not self._controls(pod):
+            # A pod of an earlier set of this name, which ends, or one that this set has adopted from it: it runs, if at
+            # all, on the quota of that set's Workload, and the group of a pod never changes [PD9].
+            return ()
         after = ObjectView(parent_pods.in_group(pod, name, max(1, self.replicas), labels.DEFAULT_POD_SET, options))
         after = ObjectView(
             after.with_annotations(
@@ -211,6 +220,25 @@ class StatefulSet(PodParent):
         )
         copied = {key: self.labels.get(key, "") for key in (labels.QUEUE_NAME, labels.PRIORITY_CLASS)}
         return parent_pods.replaced(pod, after.with_labels({key: value for key, value in copied.items() if value}))
+
+    def _controls(self, pod: PodView) -> bool:
+        return pod.controller is not None and pod.controller.uid == self.uid
+
+    def _is_adopted(self, pod: PodView, name: str, options: IntegrationOptions) -> bool:
+        """Whether the set controls a pod of another Workload: an earlier set was deleted without its pods."""
+        is_over = pod.is_finished or pod.is_deleting
+        return not is_over and self._controls(pod) and pod.group_name(options) not in ("", name)
+
+    def _of_others(self, pods: list[PodView], name: str, options: IntegrationOptions) -> Actions:
+        """A Warning Event while pods of the set use the quota of another Workload [SS13]."""
+        if not pods:
+            return ()
+        groups = ", ".join(sorted({f"{self.namespace}/{pod.group_name(options)}" for pod in pods}))
+        note = (
+            f"{len(pods)} pods that an earlier set of this name created belong to Workload {groups}, which keeps its"
+            f" quota until they have ended; a pod that replaces one of them belongs to Workload {self.namespace}/{name}"
+        )
+        return (EmitJobEvent(self.tree, "PodsOfEarlierSet", note, warning=True),)
 
     def _followed(self, pod: PodView, workload: kueue.Workload | None) -> Tree:
         """A pod of the group with the queue and the size of the set now. Only a gated pod may change [SS4]."""

@@ -21,7 +21,7 @@ from pykueue.api import labels
 from pykueue.api.validation import topology_annotations
 from pykueue.jobs import podsets, training_runtime
 from pykueue.jobs.actions import Actions, EmitJobEvent, ReplaceObject, RetryWithBackoff
-from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, RelatedObject, Stop
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, RelatedObject, Stop, first_time
 from pykueue.jobs.jobset import JOB_INDEX, pods_per_replica
 from pykueue.jobs.operator_kinds import CLUSTER_TRAINING_RUNTIME, TRAINING_RUNTIME
 from pykueue.jobs.options import IntegrationOptions
@@ -111,7 +111,9 @@ class TrainJob(GenericJob):
                 if condition.get("type") == type_ and condition.get("status") == "True":
                     message = unstructured.text(condition.get("message"))
                     return JobOutcome(
-                        message or f"TrainJob {'finished successfully' if success else 'failed'}", success
+                        message or f"TrainJob {'finished successfully' if success else 'failed'}",
+                        success,
+                        first_time(condition.get("lastTransitionTime")),
                     )
         return None
 

@@ -15,7 +15,7 @@ import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
-from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, first_time
 from pykueue.jobs.options import IntegrationOptions
 
 # The label in which both operators number the pods of a replica type.
@@ -90,7 +90,9 @@ class KubeflowJob(GenericJob):
                 success = condition["type"] == "Succeeded"
                 ended = "finished successfully" if success else "failed"
                 return JobOutcome(
-                    unstructured.text(condition.get("message")) or f"{self.row.kind.kind} {ended}", success
+                    unstructured.text(condition.get("message")) or f"{self.row.kind.kind} {ended}",
+                    success,
+                    first_time(self.status.get("completionTime"), condition.get("lastTransitionTime")),
                 )
         return None
 

@@ -132,6 +132,13 @@ def unmarked(tree: Tree) -> Tree:
 # --- Deciding ---------------------------------------------------------------------------------------------------------
 
 
+def event(job: ObjectView, problem: str) -> EmitJobEvent:
+    """The Event for a job of which it cannot be decided whether it has a managed ancestor, as `Ancestry.problem`."""
+    return EmitJobEvent(
+        job.tree, "OwnerNotReadable", f"The job {problem}, so no Workload is created for it", warning=True
+    )
+
+
 def undecided(job: ObjectView, unread: UnreadableOwner) -> Actions:
     """The actions for a job whose owner cannot be read: emit the reason, and read the owner again."""
     note = f"The owner {unread.title} cannot be read, so no Workload is created for the job: {unread.reason}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.kueue import PriorityClassKind, Workload
@@ -13,6 +15,8 @@ from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod_parent import ParentFacts, PodParent
 from pykueue.lifecycle import states
 
+_UPDATED: Final = "UpdatedWorkload"
+
 
 def missing_class(job: GenericJob | PodParent, missing: workloads.MissingClass) -> Actions:
     """Retry until the class exists. A missing PriorityClass emits no Event, as in Kueue."""
@@ -22,26 +26,31 @@ def missing_class(job: GenericJob | PodParent, missing: workloads.MissingClass) 
     return (EmitJobEvent(job.tree, f"{missing.kind}NotFound", message, warning=True), RetryWithBackoff(message))
 
 
-def updated(job: GenericJob | PodParent, workload: Workload) -> EmitJobEvent:
-    return EmitJobEvent(
-        job.tree, "UpdatedWorkload", f"Updated not matching Workload for suspended job: {states.key(workload)}"
-    )
+def updated(job: GenericJob, workload: Workload) -> EmitJobEvent:
+    """The Event of a Workload whose spec was rewritten, which happens to suspended jobs only."""
+    return EmitJobEvent(job.tree, _UPDATED, f"Updated not matching Workload for suspended job: {states.key(workload)}")
 
 
 def synced(
     job: GenericJob | PodParent, workload: Workload, facts: JobFacts | ParentFacts, options: IntegrationOptions
 ) -> Actions:
-    """What may change on a job while its Workload stays: the admission gates and the priority class."""
+    """What may change on a job while its Workload stays: the admission gates and the priority class.
+
+    The job may be running, so that each Event names what changed and not a job that is suspended."""
     patch: Tree = {}
+    notes: list[str] = []
     copied = workload.metadata.annotations.get(labels.ADMISSION_GATED_BY)
     if options.lifecycle.admission_gated_by and job.gated_by != copied:
         patch["metadata"] = {"annotations": {labels.ADMISSION_GATED_BY: job.gated_by}}
+        notes.append(f'Updated workload AdmissionGatedBy to "{job.gated_by or ""}"')
     rank = _new_class(job, workload, facts)
     if isinstance(rank, workloads.MissingClass):
         return missing_class(job, rank)
     if rank is not None:
         patch["spec"] = {"priorityClassRef": rank.source, "priority": rank.value}
-    return (PatchWorkload(workload, patch), updated(job, workload)) if patch else ()
+        notes.append(f"Updated workload priority class: {states.key(workload)}")
+    events = tuple(EmitJobEvent(job.tree, _UPDATED, note) for note in notes)
+    return (PatchWorkload(workload, patch), *events) if patch else ()
 
 
 def _new_class(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -153,11 +153,18 @@ def spec(job: GenericJob | PodParent, pod_sets: tuple[Tree, ...], rank: Priority
 
 
 def copied_labels(job: GenericJob | PodParent, options: IntegrationOptions) -> dict[str, str]:
-    """The labels of `labelKeysToCopy`. The pods of a group have the same values."""
-    found: dict[str, str] = {}
-    for each in reversed(job.objects):
-        found |= {key: each.labels[key] for key in options.label_keys_to_copy if key in each.labels}
-    return found
+    """The labels of `labelKeysToCopy` and those that metrics read. The pods of a group have the same values."""
+    return _chosen((each.labels for each in job.objects), options.label_keys_to_copy)
+
+
+def measured_annotations(job: GenericJob | PodParent, options: IntegrationOptions) -> dict[str, str]:
+    """The annotations that metrics read (`metrics.customLabels`). The pods of a group have the same values."""
+    return _chosen((each.annotations for each in job.objects), options.annotation_keys_to_copy)
+
+
+def _chosen(maps: Iterable[Mapping[str, str]], keys: tuple[str, ...]) -> dict[str, str]:
+    """These keys of all maps."""
+    return {key: each[key] for each in maps for key in keys if key in each}
 
 
 def uid_label(uid: str) -> dict[str, str]:
@@ -166,7 +173,8 @@ def uid_label(uid: str) -> dict[str, str]:
 
 
 def copied_annotations(job: GenericJob, options: IntegrationOptions) -> dict[str, str]:
-    copied = {key: value for key, value in job.annotations.items() if key.startswith(labels.PROVISIONING_PREFIX)}
+    copied = measured_annotations(job, options)
+    copied |= {key: value for key, value in job.annotations.items() if key.startswith(labels.PROVISIONING_PREFIX)}
     if options.lifecycle.admission_gated_by and job.gated_by is not None:
         copied[labels.ADMISSION_GATED_BY] = job.gated_by
     if is_elastic(job, options):

@@ -170,6 +170,22 @@ def release(workload: Workload, options: LifecycleOptions, now: Nanoseconds, *, 
     )
 
 
+def released(before: Workload, after: Workload, now: Nanoseconds) -> Released | None:
+    """The release of an evicted Workload's quota between two observed states, by any client; None if there was none.
+
+    As in Kueue, the release of a deactivated or finished Workload does not count: it does not wait for quota again.
+    """
+    evicted = conditions.find(after.status.conditions, WorkloadCondition.EVICTED)
+    if evicted is None or evicted.status != ConditionStatus.TRUE or not states.is_active(after):
+        return None
+    was_pending = states.is_finished(before) or not (states.is_admitted(before) or states.is_reserved(before))
+    is_pending = not (states.is_finished(after) or states.is_admitted(after) or states.is_reserved(after))
+    if was_pending or not is_pending or not states.cluster_queue(before):
+        return None
+    since = states.moment(evicted.last_transition_time)
+    return Released(states.cluster_queue(before), evicted.reason, after=max(0, now - (now if since is None else since)))
+
+
 def _waits_for(workload: Workload, evicted: str) -> QuotaReservedReason:
     if not states.is_active(workload):
         return QuotaReservedReason.DEACTIVATED

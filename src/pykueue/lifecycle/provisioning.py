@@ -37,8 +37,13 @@ from pykueue.api.kueue import (
 from pykueue.lifecycle import backoff, checks, states, workload_changes
 from pykueue.lifecycle.workload_changes import Changes, SetChecks
 
-_INACTIVE: Final = "The check is not active: its ProvisioningRequestConfig is missing"
-_NOT_NEEDED: Final = "No nodes are requested: no pod set requests a managed resource"
+# The messages of the check and of its Events are in Kueue's words, because tools match on them.
+_INACTIVE: Final = "the check is not active"
+_NOT_NEEDED: Final = "the provisioning request is not needed"
+_RETRYING: Final = {
+    RequestCondition.FAILED: "Retrying after failure",
+    RequestCondition.BOOKING_EXPIRED: "Retrying after booking expired",
+}
 
 
 class ProvisioningAttempt(msgspec.Struct, frozen=True):
@@ -234,7 +239,8 @@ def _answer(
     expected = conditions.find(request.status.conditions, RequestCondition.PROVISIONED)
     if RequestCondition.ACCEPTED in found and expected is not None:
         return _with_state(check, CheckState.PENDING, expected.message, now)
-    return _with_state(check, CheckState.PENDING, f"ProvisioningRequest {request.metadata.name} was created", now)
+    # Also the message of a failed creation is over: the request exists.
+    return _with_state(check, CheckState.PENDING, "", now)
 
 
 def _again(
@@ -250,7 +256,7 @@ def _again(
     number, retries = _number(workload, check.name, request), check.retry_count or 0
     if number > strategy.backoff_limit_count:
         return _with_state(check, CheckState.REJECTED, cause.message, now)
-    message = f"Attempt {number} failed ({cause.type}): {cause.message}"
+    message = f"{_RETRYING[RequestCondition(cause.type)]}: {cause.message}"
     if number <= retries:
         return replace(check, message=conditions.truncated(message))  # this attempt was counted before
     wait = backoff.delay_seconds(retries + 1, strategy.backoff_base_seconds, strategy.backoff_max_seconds)
@@ -314,5 +320,7 @@ def _changes(workload: Workload, answers: tuple[AdmissionCheckState, ...], now: 
 
 
 def _state_event(before: AdmissionCheckState, after: AdmissionCheckState) -> workload_changes.EmitEvent:
-    note = f"Check {after.name} changed from {before.state} to {after.state}"
-    return workload_changes.normal("AdmissionCheckUpdated", f"{note}: {after.message}" if after.message else note)
+    note = f"Admission check {after.name} updated state from {before.state} to {after.state}"
+    if after.message:
+        note += f" with message: {after.message}"
+    return workload_changes.normal("AdmissionCheckUpdated", note)

@@ -188,7 +188,8 @@ def _finished(parent: Workload, variants: Sequence[Workload]) -> Iterator[Change
     assert end is not None, "a finished Workload has the condition"
     for variant in variants:
         if not states.is_finished(variant):
-            finish = SetCondition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, end.reason, end.message)
+            at = states.since(parent, WorkloadCondition.FINISHED)
+            finish = SetCondition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, end.reason, end.message, at)
             yield ChangeMember(variant, (finish,))
 
 

@@ -33,12 +33,13 @@ Cause: TypeAlias = UnderlyingCause | DeactivationReason
 
 
 class SetCondition(msgspec.Struct, frozen=True):
-    """Set one condition. Its transition time changes only with its status [LC16]."""
+    """Set one condition. Its transition time changes only with its status [LC16]: it is `at`, or that of the write."""
 
     type: WorkloadCondition
     status: ConditionStatus
     reason: str
     message: str
+    at: Nanoseconds | None = None
 
 
 class DropCondition(msgspec.Struct, frozen=True):
@@ -286,9 +287,10 @@ def _with(
     status: kueue.WorkloadStatus, change: StatusChange, generation: int, now: Nanoseconds
 ) -> kueue.WorkloadStatus:
     match change:
-        case SetCondition(type, value, reason, message):
+        case SetCondition(type, value, reason, message, at):
+            since = now if at is None else at
             changed = conditions.set_condition(
-                status.conditions, type.value, value, str(reason), message, now=now, generation=generation
+                status.conditions, type.value, value, str(reason), message, now=since, generation=generation
             )
             if changed is status.conditions:
                 return status

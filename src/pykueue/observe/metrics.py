@@ -190,7 +190,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _histogram(
         "workload_eviction_latency_seconds",
         (*_CLUSTER_QUEUE, "reason"),
-        "Time from eviction to the release of the quota.",
+        "Time from eviction to the release of the quota, of active Workloads.",
         E14,
     ),
     *_twice(_counter("finished_workloads_total", (*_CLUSTER_QUEUE, _PRIORITY), "Finished Workloads.")),

@@ -41,7 +41,7 @@ MOMENT_MAX: Final = 20
 # The time that the window covers is divided into so many equal parts.
 PARTS: Final = 10
 ALLOWANCE: Final = 5 * MINUTE
-CORRECTION_MIN: Final = -1.0
+CORRECTION_MIN: Final = -3.0
 CORRECTION_MAX: Final = 3.0
 
 

@@ -23,6 +23,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from kubemachinery import conditions
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api import kueue
@@ -42,6 +44,10 @@ from pykueue.state.quota_windows import ScheduledWindows
 
 # A bound of decisions for a run without another one: a preemption loop has no end.
 EFFORT_MAX: Final = 100_000_000
+# A run that ends where it makes no progress: after so many decisions, and so many for each Workload that has not ended.
+# The end of one Workload can make the scheduler try every other one, and preempt some of them several times.
+_STALLED_DECISIONS: Final = 10_000
+_STALLED_DECISIONS_PER_WORKLOAD: Final = 50
 FINISHED: Final = "Finished"
 REPLACED: Final = "Replaced"
 BACKOFF: Final = "its backoff ends"
@@ -97,6 +103,8 @@ def run(
     may_go_on: Callable[[], bool] = lambda: True,
     explains: bool = False,
     answers: CheckAnswers | None = None,
+    skips_loops: bool = False,
+    ends_stalled: bool = False,
 ) -> Projection:
     """Run the scheduler ahead from `now`, until nothing is left to happen.
 
@@ -106,9 +114,28 @@ def run(
 
     Admission checks pass after the time that `draws` has for them, except those that `answers` refuses.
 
+    With `skips_loops`, a preemption loop does not go round: its Workloads stay as they are until something else
+    happens, and the run ends where nothing else does [RA9]. With `ends_stalled`, a run also ends after a number of
+    decisions without progress: no Workload arrived or ended, and no object changed [RA10].
+
     With `explains`, cycles find the exact reason of every Workload that waits, which takes longer and changes nothing.
     """
-    found = _Run(case, now, draws, arrivals, changes, grid=grid, explains=explains, answers=answers)
+    if skips_loops:
+        case = replace(case, policy=replace(case.policy, loop_detection=True))
+        # The guard delays a round, and meanwhile a Workload of the loop may end.
+        skips_loops = not case.policy.loop_guard
+    found = _Run(
+        case,
+        now,
+        draws,
+        arrivals,
+        changes,
+        grid=grid,
+        explains=explains,
+        answers=answers,
+        skips_loops=skips_loops,
+        ends_stalled=ends_stalled,
+    )
     return found.until(horizon, effort, until_started, may_go_on)
 
 
@@ -124,8 +151,13 @@ class _Run:
         grid: bool,
         explains: bool,
         answers: CheckAnswers | None,
+        skips_loops: bool,
+        ends_stalled: bool,
     ) -> None:
         self._began = self._now = now
+        self._skips_loops = skips_loops
+        self._ends_stalled = ends_stalled
+        self._decisions_at_progress = 0  # how many were made when a Workload arrived or ended, or an object changed
         self._answers = answers
         self._refusals: dict[str, CheckRefusal] = {}  # of attempts that are being evicted
         self._draws = draws
@@ -169,8 +201,10 @@ class _Run:
             self._started.clear()
             if not found.is_complete or (left is not None and not left):
                 break
+            if self._skips_loops:
+                self._skip_loops()
             instant = self._next_instant()
-            found.has_run_out = instant is None
+            found.has_run_out = instant is None and not found.looping
             if instant is None or (horizon is not None and instant > horizon):
                 break
             if not may_go_on():
@@ -185,7 +219,9 @@ class _Run:
 
     def _next_instant(self) -> Nanoseconds | None:
         wake = self._world.next_wake()
-        event = self._events[0].at if self._events else None
+        # A sample alone changes nothing: where only samples are left, the run is over.
+        is_idle = all(event.kind is _Kind.SAMPLE for event in self._events)
+        event = None if is_idle else self._events[0].at
         look = self._answers.next_look() if self._answers is not None else None
         if event is None and look is None and not self._found.pending and wake == self._world.windows.next_edge:
             return None  # a window that begins or ends changes nothing any more
@@ -193,6 +229,32 @@ class _Run:
         if at is None:
             return None
         return max(at, self._now)
+
+    def _skip_loops(self) -> None:
+        """Delay the events of the Workloads in preemption loops until something else happens; drop them if nothing
+        does. All are delayed by the same time, so that the loops go on where they are now."""
+        loops = self._world.loops()
+        self._found.looping = tuple(sorted({member for loop in loops for member in loop.members}))
+        if not loops:
+            return
+        members = set(self._found.looping)
+        self._found.looped |= members
+        own: list[_Event] = []
+        others: list[_Event] = []
+        for event in self._events:
+            if not isinstance(event.payload, ProjectedAttempt) and event.kind is not _Kind.REQUEUE:
+                others.append(event)
+            elif not isinstance(event.payload, ProjectedAttempt) or event.payload.released is None:
+                (own if event.key in members else others).append(event)
+        heapq.heapify(others)
+        self._events = others
+        until = self._next_instant()
+        if until is None:
+            return
+        for event in own:
+            if isinstance(event.payload, ProjectedAttempt) and event.kind is _Kind.END:
+                event.payload.ends = event.at + until - self._now
+            heapq.heappush(others, event._replace(at=event.at + until - self._now))
 
     def _advance(self, instant: Nanoseconds) -> None:
         """Handle the events of an instant; with a grid, all up to its next point. The time is then that of the last of
@@ -207,6 +269,7 @@ class _Run:
             # Decided at its own time: what a window gives does not count a moment earlier or later.
             self._now = end = max(edge, instant)
             self._changed = _edge(self._world.windows.schedules, edge)
+            self._progressed()
         while self._events and self._events[0].at <= end:
             event = heapq.heappop(self._events)
             self._now = max(self._now, event.at)
@@ -254,6 +317,7 @@ class _Run:
             case _Kind.END:
                 self._end(attempt, FINISHED)
                 self._leave(attempt.key)
+                self._progressed()
             case _Kind.STOP:
                 self._stopped(attempt)
             case _Kind.CHECKS if attempt.admitted is None and attempt.evicted is None:
@@ -264,6 +328,7 @@ class _Run:
             self._world.put(thing, self._now)
         self._transitions.changed(change.objects)
         self._changed = change.reason
+        self._progressed()
 
     def _push(
         self, at: Nanoseconds, kind: _Kind, key: str, payload: ProjectedAttempt | Arrival | ScheduledChange | None
@@ -285,6 +350,7 @@ class _Run:
 
     def _begin(self, workload: kueue.Workload) -> None:
         """Take over a Workload as it is: when the run begins, or when it arrives."""
+        self._progressed()
         key = states.key(workload)
         self._workloads[key] = workload
         self._world.put(workload, self._now)
@@ -322,6 +388,7 @@ class _Run:
     def _withdraw(self, key: str) -> None:
         if self._found.pending.pop(key, None) is not None:
             self._leave(key)
+            self._progressed()
 
     def _leave(self, key: str) -> None:
         """Remove a Workload that has ended."""
@@ -442,10 +509,20 @@ class _Run:
             for decision in decisions:
                 self._apply(decision)
             found.decisions += len(decisions)
-            if found.decisions >= effort:
+            found.is_stalled = self._is_stalled()
+            if found.decisions >= effort or found.is_stalled:
                 found.is_complete = False
                 return
         found.loops += len(self._world.take_new_loops())
+
+    def _progressed(self) -> None:
+        self._decisions_at_progress = self._found.decisions
+
+    def _is_stalled(self) -> bool:
+        """Whether so many decisions led to nothing that Workloads must be preempting each other without end."""
+        without_progress = self._found.decisions - self._decisions_at_progress
+        allowed = _STALLED_DECISIONS + _STALLED_DECISIONS_PER_WORKLOAD * len(self._workloads)
+        return self._ends_stalled and without_progress > allowed
 
     def _withdraw_quota(self) -> None:
         """Evict the Workloads whose quota a window in force withdraws [QS7]."""
@@ -522,8 +599,6 @@ class _Run:
             self._push(self._now + int(history.sampling_interval_seconds * SECOND), _Kind.SAMPLE, "", None)
 
     def _sample(self) -> None:
-        if not self._events and not self._found.pending:
-            return  # nothing is left to happen
         for local_queue, cluster_queue in self._local_queues():
             self._world.sample_usage(local_queue, self._world.local_queue_usage(local_queue, cluster_queue), self._now)
         self._next_sample()

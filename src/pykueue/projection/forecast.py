@@ -97,6 +97,7 @@ def forecast(
             effort=effort - spent,
             grid=True,
             until_started=wanted,
+            skips_loops=True,
         )
         spent += found.decisions
         if not found.is_complete and runs:
@@ -140,7 +141,10 @@ def _item(
     found.sort()
     count = len(found)
     p50, sample = found[(count + 1) // 2 - 1]
-    endless = runs[sample].endless
+    endless, looping = runs[sample].endless, runs[sample].looping
+    loop = f"Workloads preempt each other in turns: {_listed(looping)}" if looping else ""
+    if p50 == beyond and key in looping:
+        return StartForecast(key, reason=loop)
     if p50 == beyond and key in runs[sample].rejected:
         return StartForecast(key, reason="an admission check rejects it")
     if p50 == beyond and endless:
@@ -148,6 +152,8 @@ def _item(
         return StartForecast(key, reason=reason, unknown=endless[0])
     if not runs[sample].is_complete and p50 == beyond:
         return StartForecast(key, reason="the computation was cut short before it started")
+    if loop and p50 == beyond:
+        return StartForecast(key, reason=loop)
     if runs[sample].has_run_out and p50 == beyond:
         return StartForecast(key, reason="no end of another Workload lets it in")
     p90 = found[9 * (count + 1) // 10 - 1][0] if count >= SAMPLES_MIN else None

@@ -60,8 +60,14 @@ class Projection(msgspec.Struct):
     decisions: int = 0
     # How often a preemption loop was found.
     loops: int = 0
-    # False if the effort was used up before the end of the run.
+    # The Workloads that are in a preemption loop at the end, of a run that skips loops.
+    looping: tuple[str, ...] = ()
+    # The Workloads that were in a preemption loop at any time, of a run that skips loops.
+    looped: set[str] = msgspec.field(default_factory=set)
+    # False if the effort was used up before the end of the run, or the run was stalled.
     is_complete: bool = True
+    # Whether it ended because it made no progress.
+    is_stalled: bool = False
     # Whether it ended because nothing was left to happen.
     has_run_out: bool = False
 

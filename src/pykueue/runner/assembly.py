@@ -10,6 +10,7 @@ from typing import Any
 
 from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
+from kubemachinery.client.clock_watch import ClockWatch
 from kubemachinery.client.event_recorder import EventRecorder
 from kubemachinery.client.informer import Informer, run_informers
 from kubemachinery.clock import Clock
@@ -46,11 +47,13 @@ class Runner:
         self._events = EventRecorder(client, clock, machine.name, compares_notes=True)
         replicas = ReplicaControllers(client, self._jobs, self.pods, copy, self._events, clock, rng)
         self._replicas = tuple(replicas.informers.values())
+        self._pod_controller = PodController(client, self.pods, self.nodes, executor, self._events, clock, rng, serves)
         self._loops = (
             replicas.loop,
             BatchJobController(client, self._jobs, self.pods, self._events, clock, rng).loop,
-            PodController(client, self.pods, self.nodes, executor, self._events, clock, rng, serves).loop,
+            self._pod_controller.loop,
         )
+        self._clock_watch = ClockWatch(clock, self._loops)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
@@ -64,6 +67,8 @@ class Runner:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._events.run(), name="runner-events")
             group.create_task(self._keeper.run(), name="node")
+            group.create_task(self._clock_watch.run(), name="runner-clock")
+            await self._pod_controller.report_ended()
             for loop in self._loops:
                 group.create_task(loop.run(), name=f"runner-{loop.name}")
 

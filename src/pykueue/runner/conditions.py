@@ -10,12 +10,13 @@ from kubemachinery.unstructured import Tree
 
 
 class ConditionUpdate(NamedTuple):
-    """A condition to set."""
+    """A condition to set. `at` is when its status changed; None stands for now."""
 
     type: str
     holds: bool
     reason: str = ""
     message: str = ""
+    at: int | None = None
 
 
 def merge(status: Mapping[str, Any], updates: Iterable[ConditionUpdate], now: int) -> list[Tree]:
@@ -25,7 +26,7 @@ def merge(status: Mapping[str, Any], updates: Iterable[ConditionUpdate], now: in
         before = found.get(one.type, {})
         truth = "True" if one.holds else "False"
         changed = before.get("status") != truth
-        moment = meta.format_time(now) if changed else before.get("lastTransitionTime")
+        moment = meta.format_time(now if one.at is None else one.at) if changed else before.get("lastTransitionTime")
         found[one.type] = {
             "type": one.type,
             "status": truth,

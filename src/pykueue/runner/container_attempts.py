@@ -9,6 +9,7 @@ import msgspec
 
 from kubemachinery import meta, unstructured
 from kubemachinery.unstructured import Tree
+from pykueue.api import kube
 
 _LOST_CODE: Final = 137
 
@@ -23,12 +24,15 @@ class Termination(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-def lost_termination(now: int) -> Termination:
-    """Return the termination of an attempt whose process is gone and left no record of its exit."""
+def lost_termination(at: int) -> Termination:
+    """Return the termination of an attempt whose process is gone and left no record of its exit.
+
+    Its end is not known. `at` is the last time at which the process is known to have run.
+    """
     return Termination(
         _LOST_CODE,
-        now,
-        reason="Lost",
+        at,
+        reason=kube.LOST,
         message="the container ended while it was not supervised; its exit code is unknown",
     )
 
@@ -103,12 +107,12 @@ def find(pod: Tree, name: str) -> Tree | None:
 # --- Attempts recorded only in the status of the pod ------------------------------------------------------------------
 
 
-def with_lost(pod: Tree, attempts: Attempts, now: int) -> Attempts:
+def with_lost(pod: Tree, attempts: Attempts) -> Attempts:
     """Return the attempts of the executor, plus those that only the status of the pod records, as lost."""
-    return {**dict(_from_status(pod, now)), **attempts}
+    return {**dict(_from_status(pod)), **attempts}
 
 
-def _from_status(pod: Tree, now: int) -> Iterator[tuple[str, Sequence[ContainerAttempt]]]:
+def _from_status(pod: Tree) -> Iterator[tuple[str, Sequence[ContainerAttempt]]]:
     for field in ("initContainerStatuses", "containerStatuses"):
         for _, status in unstructured.entries(pod, "status", field):
             running = unstructured.get(status, "state", "running")
@@ -119,7 +123,7 @@ def _from_status(pod: Tree, now: int) -> Iterator[tuple[str, Sequence[ContainerA
             number = unstructured.integer(status.get("restartCount")) or 0
             yield (
                 unstructured.text(status.get("name")),
-                (ContainerAttempt(number, started, _end(over) if over else lost_termination(now)),),
+                (ContainerAttempt(number, started, _end(over) if over else lost_termination(started)),),
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
@@ -10,7 +11,7 @@ from kubemachinery import unstructured
 from kubemachinery.client import event_recorder
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller, Result
-from kubemachinery.client.errors import NotFound
+from kubemachinery.client.errors import KubeError, NotFound
 from kubemachinery.client.event_recorder import EventRecorder, EventReference, PendingEvent
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
@@ -339,9 +340,27 @@ class PodController:
         ]
         return min(waits, default=None)
 
+    async def report_ended(self) -> None:
+        """Write the ends of containers that ended while no runner ran, before Jobs are judged by the time of now: one
+        whose pod succeeded in time has not exceeded its deadline."""
+        is_written = False
+        for key, tree in list(self._pods.items()):
+            node = unstructured.text(unstructured.get(tree, "spec", "nodeName"))
+            made = self._executor.attempts(tree) if self._serves(node) and not _is_over(tree) else {}
+            if not any(attempts and attempts[-1].ended is not None for attempts in made.values()):
+                continue
+            step = self._step(tree, {})
+            if not step.start:
+                with contextlib.suppress(KubeError):  # the controller of pods tries again
+                    await self._write(ObjectKey(*key), tree, step.status)
+                    is_written = True
+        if is_written:
+            with contextlib.suppress(KubeError):
+                await self._pods.wait_until_current()
+
     def _step(self, tree: Tree, problems: dict[str, StartProblem]) -> pod.PodStep:
         now = self._clock.now()
-        return pod.step(tree, container_attempts.with_lost(tree, self._executor.attempts(tree), now), now, problems)
+        return pod.step(tree, container_attempts.with_lost(tree, self._executor.attempts(tree)), now, problems)
 
     async def _start(self, tree: Tree, name: str) -> StartProblem | None:
         container = container_attempts.find(tree, name)

@@ -28,6 +28,7 @@ INDEX: Final = labels.JOB_COMPLETION_INDEX
 MANAGED_BY: Final = "kubernetes.io/job-controller"
 _INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
 
+_FINISHED_TYPES: Final = ("Complete", "SuccessCriteriaMet", "Failed", "FailureTarget")
 _FIRST_PAUSE_SECONDS: Final = 10
 _LONGEST_PAUSE_SECONDS: Final = 600
 _AT_ONCE_MAX: Final = 500
@@ -61,7 +62,7 @@ def decide(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
     seen = [_PodView(job, pod) for pod in pods]
     counts = _count(job, seen)
     active = [pod for pod in seen if pod.is_active]
-    end = job_completion.decided_outcome(job) or job_completion.outcome(job, counts.progress(active), now)
+    end = job_completion.decided_outcome(job) or job_completion.outcome(job, counts.progress(seen, active), now)
     if end is not None:
         return _finish(job, seen, counts, active, end, now)
     if unstructured.get(job, "spec", "suspend"):
@@ -186,7 +187,7 @@ class _PodCounts(msgspec.Struct):
         self.uncounted_succeeded.clear()
         self.uncounted_failed.clear()
 
-    def progress(self, active: Sequence[_PodView]) -> JobProgress:
+    def progress(self, seen: Sequence[_PodView], active: Sequence[_PodView]) -> JobProgress:
         return JobProgress(
             active=len(active),
             succeeded=self.succeeded_in_all,
@@ -196,6 +197,7 @@ class _PodCounts(msgspec.Struct):
             restarts=sum(pod.restarts for pod in active),
             fatal=self.fatal,
             failure=self.failure,
+            ended=max((pod.finished for pod in seen), default=0),
         )
 
 
@@ -426,17 +428,30 @@ def _finish(
     pods = tuple(pod.tree for pod in active)
     left = bool(active) or any(pod.is_terminating for pod in seen)
     updates = [ConditionUpdate(end.target, True, end.reason, end.message)]
+    ended = _ended(job, seen, end, now)
     if not left:
         counts.count_all()
-        updates.append(ConditionUpdate(end.final, True, end.reason, end.message))
+        updates.append(ConditionUpdate(end.final, True, end.reason, end.message, ended))
     status = _status(job, seen, counts, 0, updates, now)
     if not status.get("startTime") and end.success:
         status["startTime"] = meta.format_time(now)
     if not left and end.success:
-        status["completionTime"] = meta.format_time(now)
+        status["completionTime"] = meta.format_time(ended)
     if end.success:
         return JobPlan(status, counts.release, discard=pods)
     return JobPlan(status, counts.release, delete=pods)
+
+
+def _ended(job: Tree, seen: Sequence[_PodView], end: JobOutcome, now: int) -> int:
+    """Return when a Job ended: with its last pod, where that decided the Job. The controller may not have run then.
+
+    Otherwise it is now: the controller ends the pods itself, and they are deleted when they have ended.
+    """
+    if end.reason == job_completion.DEADLINE or job_completion.decided_outcome(job) is not None:
+        return now
+    last = max((pod.finished for pod in seen), default=0)
+    started = unstructured.text(unstructured.get(job, "status", "startTime"))
+    return min(max(last, meta.parse_time(started) if started else 0), now) if last else now
 
 
 def _after_finish(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
@@ -447,8 +462,11 @@ def _after_finish(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
     kept = unstructured.integer(unstructured.get(job, "spec", "ttlSecondsAfterFinished"))
     if kept is None or unstructured.get(job, "metadata", "deletionTimestamp") is not None:
         return JobPlan(status, release)
-    over = next(filter(None, (conditions.find_true(status, type_) for type_ in ("Complete", "Failed"))))
-    wait = (meta.parse_time(unstructured.text(over.get("lastTransitionTime"))) - now) / meta.SECOND + kept
+    # The Job may have ended while no controller ran: the time counts from the write that finished it, so that others
+    # see the outcome before the Job is deleted.
+    finished = (conditions.find_true(status, type_) for type_ in _FINISHED_TYPES)
+    since = max(unstructured.text(each.get("lastTransitionTime")) for each in finished if each is not None)
+    wait = (meta.parse_time(since) - now) / meta.SECOND + kept
     return JobPlan(status, release, expired=wait <= 0, requeue_after_seconds=max(wait, 0.01) if wait > 0 else None)
 
 

@@ -112,9 +112,12 @@ class JobProgress(msgspec.Struct, frozen=True):
     fatal: str = ""
     # How the last failed container ended.
     failure: str = ""
+    # When the last container of its pods ended; 0 if none has.
+    ended: int = 0
 
 
 BACKOFF_LIMIT: Final = "BackoffLimitExceeded"
+DEADLINE: Final = "DeadlineExceeded"
 
 
 def failure(exit_code: int, signal: int = 0, message: str = "") -> str:
@@ -156,11 +159,16 @@ def _by_backoff_limit(job: Tree, progress: JobProgress, now: int) -> JobOutcome 
 
 def _by_deadline(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
     deadline = deadline_of(job)
-    if deadline is not None and now >= deadline:
-        return JobOutcome(
-            False, "DeadlineExceeded", f"time limit of {_number(job, 'activeDeadlineSeconds')} s exceeded"
-        )
+    if deadline is not None and now >= deadline and not _was_done_by(deadline, job, progress, now):
+        return JobOutcome(False, DEADLINE, f"time limit of {_number(job, 'activeDeadlineSeconds')} s exceeded")
     return None
+
+
+def _was_done_by(deadline: int, job: Tree, progress: JobProgress, now: int) -> bool:
+    """Whether the last pod ended before the deadline and decided the Job, and only the controller is late."""
+    if progress.active or not 0 < progress.ended < deadline:
+        return False
+    return any(rule(job, progress, now) for rule in (_by_success_policy, _by_failed_indexes, _by_completions))
 
 
 def _by_failed_indexes(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:

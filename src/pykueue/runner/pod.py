@@ -60,8 +60,8 @@ def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, StartProble
     now."""
     inits, mains = container_attempts.containers(pod, made)
     wants = _Requests(waiting={name: (why.reason, why.message) for name, why in (problems or {}).items()})
-    kill_at, reason = _end(pod, now)
     policy = unstructured.text(unstructured.get(pod, "spec", "restartPolicy")) or "Always"
+    kill_at, reason = _end(pod, policy, mains, now)
     phase = _phase("Never" if kill_at is not None else policy, inits, mains, has_to_end=kill_at is not None)
     over = phase in ("Succeeded", "Failed")
     if over and kill_at is None:
@@ -104,13 +104,15 @@ def _restarts(policy: str, end: Termination) -> bool:
 # --- Ending -----------------------------------------------------------------------------------------------------------
 
 
-def _end(pod: Tree, now: int) -> tuple[int | None, str]:
+def _end(pod: Tree, policy: str, mains: Sequence[PodContainer], now: int) -> tuple[int | None, str]:
     """Return when running containers are killed (None if the pod is not terminating), and the reason of the failure."""
     deleted = unstructured.get(pod, "metadata", "deletionTimestamp")
     if deleted is not None:
         return meta.parse_time(deleted), ""
     deadline = _deadline(pod)
-    if deadline is not None and now >= deadline:
+    # Containers that ended in time are reported later if the runner was down.
+    in_time = all(_is_over(policy, one) and one.end is not None and one.end.at < (deadline or 0) for one in mains)
+    if deadline is not None and now >= deadline and not in_time:
         return deadline + _grace(pod), "DeadlineExceeded"
     return None, ""
 

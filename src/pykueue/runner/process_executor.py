@@ -148,7 +148,7 @@ class ProcessExecutor:
             self._watch(uid, path, pid)
             return ContainerAttempt(number, started)
         # Read again: it may have ended between the two checks.
-        return self._ended(path) or self._record_lost(path)
+        return self._ended(path) or self._record_lost(path, _last_sign(path))
 
     def _ended(self, path: Path) -> ContainerAttempt | None:
         try:
@@ -166,14 +166,15 @@ class ProcessExecutor:
             if _is_supervised(path):
                 return None  # it still runs, and its supervisor writes the record when it ends
             log.error("cannot read the record of a termination in %s: %s", path.with_suffix(".end"), error)
-            return self._record_lost(path, "the record of its termination is damaged; its exit code is unknown")
+            why = "the record of its termination is damaged; its exit code is unknown"
+            return self._record_lost(path, _last_sign(path), why)
         # An attempt that was never started has no supervisor.
         started = _started(path) if path.with_suffix(".pid").exists() else ended.at
         return ContainerAttempt(int(path.name), started, ended)
 
-    def _record_lost(self, path: Path, why: str = "") -> ContainerAttempt:
+    def _record_lost(self, path: Path, at: int, why: str = "") -> ContainerAttempt:
         """Record the attempt as lost, so that later reads give the same termination."""
-        gone = lost_termination(self._clock.now())
+        gone = lost_termination(at)
         why = why or gone.message
         record = {"code": gone.code, "at": gone.at, "signal": 0, "reason": gone.reason, "why": why}
         with contextlib.suppress(FileNotFoundError):  # the directory of the pod was deleted
@@ -250,7 +251,7 @@ class ProcessExecutor:
         made = self._attempts.get(uid, {}).get(path.parent.name, [])
         for place, each in enumerate(made):
             if each.number == int(path.name):
-                made[place] = self._ended(path) or self._record_lost(path)
+                made[place] = self._ended(path) or self._record_lost(path, self._clock.now())
         self._release_devices(uid)
         self.on_change(uid)
 
@@ -431,6 +432,15 @@ def _started(path: Path) -> int:
         return path.with_suffix(".launch").stat().st_ctime_ns
     except OSError:
         return 0
+
+
+def _last_sign(path: Path) -> int:
+    """Return when an attempt last ran for certain: it wrote to its log, or its supervisor ran (`supervisor`)."""
+    signs = [_started(path)]
+    for suffix in (".log", ".log.old", ".pid"):
+        with contextlib.suppress(OSError):
+            signs.append(path.with_suffix(suffix).stat().st_mtime_ns)
+    return max(signs)
 
 
 def _processes() -> list[int]:

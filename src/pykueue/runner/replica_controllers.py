@@ -38,6 +38,8 @@ _CHILDREN: Final[Mapping[str, Kind]] = {
 
 _OWNER: Final = "owner-of-replicas"
 _BEHIND_SECONDS: Final = 0.01
+# How soon a name that an object of another owner has is tried again.
+_TAKEN_SECONDS: Final = 10.0
 
 
 class OwnerKey(NamedTuple):
@@ -137,8 +139,9 @@ class ReplicaControllers:
     async def _pods(self, key: OwnerKey, kind: Kind, tree: Tree, plan: PodsPlan) -> Result:
         await self._write_status(key, kind, tree, plan.status)
         await self._delete(PODS, tree, plan.delete)
-        await self._create(key, PODS, tree, plan.create)
-        return plan.requeue_after_seconds
+        if await self._create(key, PODS, tree, plan.create):
+            return plan.requeue_after_seconds
+        return min(_TAKEN_SECONDS, plan.requeue_after_seconds or _TAKEN_SECONDS)
 
     async def _cron_job(self, key: OwnerKey, tree: Tree, plan: cron_job.CronPlan) -> Result:
         self._warn(tree, plan.problem)
@@ -156,14 +159,35 @@ class ReplicaControllers:
         written = await self._client.patch(kind, view.name, patch, view.namespace, subresource="status")
         self._await(key, kind, written)
 
-    async def _create(self, key: OwnerKey, kind: Kind, owner: Tree, trees: Iterable[Tree]) -> None:
+    async def _create(self, key: OwnerKey, kind: Kind, owner: Tree, trees: Iterable[Tree]) -> bool:
+        """Create objects; whether none of their names is taken by an object that the owner does not control."""
+        free = True
         for tree in trees:
             try:
                 made = await self._client.create(kind, tree)
             except AlreadyExists:
-                continue  # written before a restart, or by another; it is seen with its next event
+                # Written before a restart, and seen with its next event; or not of the owner: its end wakes nothing.
+                free = self._is_mine(kind, owner, ObjectView(tree).name) and free
+                continue
             self._await(key, kind, made)
             self._note(owner, "SuccessfulCreate", f"Created {kind.kind} {ObjectView(made).name}")
+        return free
+
+    def _is_mine(self, kind: Kind, owner: Tree, name: str) -> bool:
+        """Whether the owner controls the object of this name, or the informer does not have the object yet. One that
+        the owner does not control is reported once."""
+        view = ObjectView(owner)
+        found = self._all[kind.kind].get(name, view.namespace)
+        if found is None:
+            return True
+        controller = ObjectView(found).controller
+        if controller is not None and controller.uid == view.uid:
+            return True
+        problem = (
+            f"{kind.kind} {name} exists, and this {view.kind} does not control it; it is created when that one is gone"
+        )
+        self._warn(owner, problem, "FailedCreate")
+        return False
 
     async def _delete(self, kind: Kind, owner: Tree, trees: Iterable[Tree]) -> None:
         for tree in trees:
@@ -187,11 +211,11 @@ class ReplicaControllers:
         )
         self._events.emit(PendingEvent(reference, type_, reason, note, self.REPORTS_AS))
 
-    def _warn(self, about: Tree, problem: str) -> None:
+    def _warn(self, about: Tree, problem: str, reason: str = "Ignored") -> None:
         """Report once what has no effect, or cannot be done."""
         if problem and (ObjectView(about).uid, problem) not in self._reported:
             self._reported.add((ObjectView(about).uid, problem))
-            self._note(about, "Ignored", problem, event_recorder.WARNING)
+            self._note(about, reason, problem, event_recorder.WARNING)
 
 
 def _same_fields(status: object, wanted: Tree) -> Tree:

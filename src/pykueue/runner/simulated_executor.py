@@ -64,9 +64,13 @@ class SimulatedExecutor:
                 container = attempts.find(pod, name)
                 if began and container is not None:
                     started = meta.parse_time(began)
-                    found[name] = [ContainerAttempt(number, started)]
-                    passed = (self._clock.now() - started) / meta.SECOND
-                    self._end_after(uid, name, max(self._seconds(pod, container) - passed, 0.0), _code(pod))
+                    end = started + round(self._seconds(pod, container) * meta.SECOND)
+                    left = (end - self._clock.now()) / meta.SECOND
+                    if left > 0:
+                        found[name] = [ContainerAttempt(number, started)]
+                        self._end_after(uid, name, left, _code(pod))
+                    else:
+                        found[name] = [ContainerAttempt(number, started, Termination(_code(pod), end))]
         return found
 
     async def start(self, pod: Tree, container: Tree, number: int) -> StartProblem | None:

@@ -7,7 +7,8 @@ its modules that take milliseconds to load, and is loaded from compiled code.
 The files that it reads and writes in the directory, for attempt 0:
 
     0.launch   what to run; truncated once it is read, because it may hold secrets. Locked while a supervisor runs
-    0.pid      the pid of the supervisor, and when the attempt started
+    0.pid      the pid of the supervisor, and when the attempt started; touched once a minute while the process runs,
+               so that after a power failure the end of the attempt is known to the minute
     0.log      entries: time, stream, F for a full line or P for a partial one, and the text
     0.end      how the attempt ended; written atomically
 
@@ -43,6 +44,7 @@ _READ_BYTES: Final = 64 * 1024
 # How long pipes are read after the process has ended: its descendants may still hold them.
 _DRAIN_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.1
+_SIGN_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
 _PARENT_DEATH_SIGNAL: Final = 1
 _CHILD_SUBREAPER: Final = 36
@@ -78,7 +80,7 @@ def main(folder: str, attempt: str, lock: str) -> None:
     name = f"pykueue-{os.path.basename(os.path.dirname(folder))}-{os.path.basename(folder)}-{attempt}"
     log = _Log(f"{path}.log")
     try:
-        ended = _run(launch, log, name)
+        ended = _run(launch, log, name, f"{path}.pid")
     finally:
         log.close()
     _write(f"{path}.end", _json(ended))
@@ -119,7 +121,7 @@ def _write(path: str, text: str) -> None:
 # --- The process ------------------------------------------------------------------------------------------------------
 
 
-def _run(launch: dict[str, Any], log: _Log, name: str) -> dict[str, Any]:
+def _run(launch: dict[str, Any], log: _Log, name: str, sign: str) -> dict[str, Any]:
     """Start the process, write its log until it ends, and return how it ended."""
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
@@ -144,7 +146,7 @@ def _run(launch: dict[str, Any], log: _Log, name: str) -> dict[str, Any]:
     # Empty if the program runs, because the pipe is closed on exec; else the error message.
     with open(failure, "rb") as file:
         why = file.read().decode(errors="replace")
-    code = _follow(child, {out: b"stdout", err: b"stderr"}, woken, log, tree)
+    code = _follow(child, {out: b"stdout", err: b"stderr"}, woken, log, tree, sign)
     tree.end()
     ended = {"code": code if code >= 0 else 128 - code, "signal": max(-code, 0), "at": time.time_ns(), "why": why}
     if (excess := tree.out_of_memory()) and code:
@@ -198,15 +200,30 @@ def _signal(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _follow(child: int, streams: dict[int, bytes], woken: int, log: _Log, tree: _ProcessTree | None = None) -> int:
-    """Copy its output until it has ended; returns the exit code, or the negative signal number."""
+def _follow(
+    child: int,
+    streams: dict[int, bytes],
+    woken: int,
+    log: _Log,
+    tree: _ProcessTree | None = None,
+    sign: str = "",
+) -> int:
+    """Copy its output until it has ended, and touch a file meanwhile; returns the exit code, or the negative signal
+    number."""
     code: int | None = None
+    signed = time.monotonic()
     until, is_over = float("inf"), False
     while code is None or (streams and not is_over):
         left = until - time.monotonic()
         # One more pass after the deadline, so that output written before the end is read even after a long sleep.
         is_over = left <= 0
-        pause = (tree.look_seconds if tree is not None else None) if code is None else max(left, 0.0)
+        pause = max(left, 0.0)
+        if code is None:
+            pause = min(tree.look_seconds if tree is not None else _SIGN_SECONDS, _SIGN_SECONDS)
+            if time.monotonic() - signed >= _SIGN_SECONDS:
+                signed = time.monotonic()
+                with _Suppressed(OSError):
+                    os.utime(sign)
         readable, _, _ = select.select([woken, *streams], [], [], pause)
         for stream in readable:
             if stream == woken:
@@ -240,8 +257,8 @@ class _ProcessTree:
         self._memory_bytes = memory_bytes
         self._group = group
         self._excess = ""
-        # The interval between memory measurements; None if the kernel enforces the limit.
-        self.look_seconds = _LOOK_SECONDS if memory_bytes is not None and group is None else None
+        # The interval between memory measurements; infinite if the kernel enforces the limit.
+        self.look_seconds = _LOOK_SECONDS if memory_bytes is not None and group is None else float("inf")
 
     def look(self) -> None:
         """Reap descendants that ended, but not the process itself; kill all if they exceed the memory limit."""

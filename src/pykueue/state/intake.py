@@ -239,7 +239,7 @@ class Intake:
         if holds_quota:
             self._parts.assumed_preemptors.pop(key, None)
             self._pending.forget(key)
-            self._put_reservation(workload)
+            self._put_reservation(workload, now)
             return
         held = self._reservations.held.get(key)
         if held is not None:
@@ -301,7 +301,7 @@ class Intake:
             text = workload.metadata.annotations.get(backfill.PLANNED_START)
             self._parts.planning.announced(pending.key, workload_info.time_of(text) or None)
 
-    def _put_reservation(self, workload: kueue.Workload) -> None:
+    def _put_reservation(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         shape = self._shapes.shape(workload, self._parts.excluded_by(self._parts.target_of(workload)))
         read = workload_info.reservation(workload, shape, self._policy)
         before = self._reservations.held.get(read.key)
@@ -310,7 +310,7 @@ class Intake:
             self._mark_changed(before.cluster_queue)
         if workload_info.needs_second_pass(workload):
             head = workload_info.pending(workload, shape, reservation.cluster_queue, self._policy)
-            self._parts.second_passes.put(head, reservation)
+            self._parts.second_passes.put(head, reservation, now)
         else:
             self._parts.second_passes.end(reservation.key)
 

@@ -57,7 +57,7 @@ class WorldParts:
         self.planning: Planning | None = None
         if policy.tracks_hard_ends:
             self.planning = self.structure.usage_observer = Planning(self.structure, self.pending, scopes, policy)
-        self.second_passes = SecondPasses()
+        self.second_passes = SecondPasses(policy.node_replacement_delay)
         self.non_tas_usage = NonTASUsage(self.snapshot.topology_cache)
         self.namespaces = Namespaces(self.structure)
         # The resourceVersion of every WorkloadInfo, as read last.

@@ -16,25 +16,33 @@ _LONGEST_PAUSE_SECONDS: Final = 30
 class SecondPasses:
     """The Workloads that need a second pass, each as a head of its queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, replacement_delay: Nanoseconds = 0) -> None:
         self.heads: dict[str, WorkloadInfo] = {}
         self._tries: dict[str, int] = {}  # failed second passes
+        self._replacement_delay = replacement_delay
+        self._failed_since: dict[str, Nanoseconds] = {}  # of the nodes that are to be replaced
 
-    def put(self, head: WorkloadInfo, reservation: Reservation) -> None:
+    def put(self, head: WorkloadInfo, reservation: Reservation, now: Nanoseconds) -> None:
+        """Add a Workload, or what was read of it again: the delay before the first replacement goes on."""
         head.reservation = reservation
-        head.held_back, head.back_off_until = False, None  # these apply to pending Workloads only
+        head.held_back, head.back_off_until = False, None  # those of a pending Workload do not apply
+        if reservation.admitted:
+            due = self._failed_since.setdefault(head.key, now) + self._replacement_delay
+            head.back_off_until = due if due > now else None
         self.heads[head.key] = head
 
     def drop(self, key: str) -> None:
         self.heads.pop(key, None)
+        self._failed_since.pop(key, None)
 
     def pop(self, key: str) -> WorkloadInfo:
         """Remove a Workload whose second pass succeeded."""
+        self._failed_since.pop(key, None)
         return self.heads.pop(key)
 
     def end(self, key: str) -> None:
         """Remove a Workload that needs no second pass any more, with its count of failures."""
-        self.heads.pop(key, None)
+        self.drop(key)
         self._tries.pop(key, None)
 
     def due(self, now: Nanoseconds) -> Iterator[WorkloadInfo]:
@@ -42,6 +50,12 @@ class SecondPasses:
             head = self.heads[key]
             if head.may_compete(now):
                 yield head
+
+    @property
+    def next_due(self) -> Nanoseconds | None:
+        """When the first Workload may be tried; None if none may without a change."""
+        heads = (head for head in self.heads.values() if not head.held_back and not head.set_aside)
+        return min((head.back_off_until or 0 for head in heads), default=None)
 
     def try_later(self, key: str, now: Nanoseconds, scan: ScanPosition | None = None) -> None:
         """Retry a failed second pass after a growing backoff [TS26]. Its next scan continues at `scan`."""

@@ -250,6 +250,11 @@ class World:
         """The Workloads that hold quota and need a second scheduling pass. Read only."""
         return self._parts.second_passes.heads
 
+    @property
+    def next_second_pass(self) -> Nanoseconds | None:
+        """When the first of them may be tried; None if there are none."""
+        return self._parts.second_passes.next_due
+
     def pending_workload(self, key: str) -> WorkloadInfo | None:
         """Return a pending WorkloadInfo, whether or not its LocalQueue points to a ClusterQueue."""
         return self._parts.pending.pending(key)
@@ -393,9 +398,11 @@ class World:
         return self._parts.consumed.consumed(local_queue) if self._parts.consumed is not None else {}
 
     def local_queue_usage(self, local_queue: str, cluster_queue: str) -> dict[str, Billionths]:
-        """Return what the admitted Workloads of a LocalQueue use now, over all flavors."""
+        """Return what the admitted Workloads of a LocalQueue use now, over all flavors. A resource that the
+        ClusterQueue declares and no Workload uses is 0."""
         namespace, _, name = local_queue.partition("/")
-        total: dict[str, Billionths] = {}
+        spec = self.queue_spec(cluster_queue)
+        total: dict[str, Billionths] = dict.fromkeys(sorted(spec.covered), 0) if spec is not None else {}
         for held in self.reservations_in(cluster_queue):
             if held.admitted and held.local_queue == name and held.namespace == namespace:
                 for pair, amount in held.usage:

@@ -105,7 +105,8 @@ async def _about_job(
 
 
 class InformerSources:
-    """The caches of informers, and requests for kinds without an informer."""
+    """The caches of informers, and requests for kinds without an informer or before it has synced: webhooks are served
+    before objects are read."""
 
     # Kinds of which the object must exist: a cache that does not have it is behind.
     _CERTAIN: Final = frozenset({NAMESPACE.name})
@@ -123,7 +124,7 @@ class InformerSources:
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
         informer = self._informers.get(kind.name)
-        if informer is not None:
+        if informer is not None and informer.has_synced:
             found = informer.get(name, namespace)
             if found is not None or kind.name not in self._CERTAIN:
                 return None if found is None else _tree(found)
@@ -131,7 +132,7 @@ class InformerSources:
 
     async def objects(self, kind: Kind) -> Iterable[Tree]:
         informer = self._informers.get(kind.name)
-        if informer is not None:
+        if informer is not None and informer.has_synced:
             return [_tree(value) for value in informer.values()]
         return [msgspec.json.decode(item, type=dict[str, Any]) for item in (await self._client.list(kind)).items]
 

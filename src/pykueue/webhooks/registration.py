@@ -185,9 +185,15 @@ async def register(
 
 
 async def registered_port(client: ApiClient, host: str) -> int:
-    """The port that is registered for this host; 0 if none is."""
+    """The port that is registered for this host; 0 if none is.
+
+    First the one of the conversion: as long as no manager serves it, objects of an older version cannot be listed.
+    """
+    crds = [await client.find(CRD, row.name) for row in registry.KUEUE if row.converts]
+    webhooks = [unstructured.get(crd, "spec", "conversion", "webhook") for crd in crds if crd is not None]
     found = await client.find(KINDS[Phase.VALIDATE], NAMES[Phase.VALIDATE])
-    for _, webhook in unstructured.entries(found, "webhooks"):
+    webhooks += [webhook for _, webhook in unstructured.entries(found, "webhooks")]
+    for webhook in webhooks:
         address = urlsplit(unstructured.text(unstructured.get(webhook, "clientConfig", "url")))
         if address.hostname == host and address.port is not None:
             return address.port

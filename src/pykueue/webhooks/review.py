@@ -215,6 +215,8 @@ def _default_job(request: AdmissionRequest, facts: AdmissionFacts, choices: Webh
     row = job_kind(request.object, choices)
     if row is None:
         return ALLOWED
+    if request.old is None and (problem := admission.owner_refusal(row, facts.job, choices.kinds, choices.jobs)):
+        return AdmissionResponse(refusal=AdmissionRefusal(403, "Forbidden", problem))
     after = admission.default(row, request.object, facts.job, choices.kinds, choices.jobs, request.old)
     return _changed(request.object, after)
 

@@ -14,16 +14,17 @@ import contextlib
 import datetime
 import logging
 import ssl
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from kubemachinery import http_messages, http_server, key_pairs, tls
 from kubemachinery.client.client import ApiClient
+from kubemachinery.client.errors import KubeError
 from kubemachinery.client.retry import retry_transient
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
@@ -39,9 +40,14 @@ from pykueue.webhooks.review import WebhookOptions
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 LOOPBACK: Final = "127.0.0.1"
 # How often files are read again and the certificate is checked; it is renewed a month before it expires.
 UPKEEP_SECONDS: Final = 60.0
+# How long a start waits for the API server, as long as informers do by default.
+START_SECONDS: Final = 120.0
+_START_RETRY_SECONDS: Final = 2.0
 
 
 class ServingOptions(msgspec.Struct, frozen=True):
@@ -97,7 +103,7 @@ async def beside(
     namespace = configuration.namespace or config.DEFAULT_NAMESPACE
     keeper = SecretStore(client, namespace, own.webhook_secret_name)
     hosts = tuple(f"{service}.{namespace}.svc" for service in services)
-    return on_loopback(keeper, await registration.registered_port(client, LOOPBACK), hosts)
+    return on_loopback(keeper, await _at_start(lambda: registration.registered_port(client, LOOPBACK)), hosts)
 
 
 def on_loopback(keeper: CertificateStore, port: int = 0, hosts: Sequence[str] = ()) -> ServingOptions:
@@ -194,6 +200,20 @@ class WebhookServer:
                 )
 
 
+async def _at_start(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of an attempt that an outage or a missing right makes fail for a while. The reason is logged;
+    after `START_SECONDS` it is raised."""
+    deadline = asyncio.get_running_loop().time() + START_SECONDS
+    while True:
+        try:
+            return await retry_transient(attempt, attempts=3)
+        except KubeError as error:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise
+            log.warning("webhooks cannot be served yet: %s", error)
+        await asyncio.sleep(_START_RETRY_SECONDS)
+
+
 @asynccontextmanager
 async def webhooks(
     client: ApiClient,
@@ -206,7 +226,7 @@ async def webhooks(
 ) -> AsyncIterator[WebhookServer]:
     """Serve until the end of the block; the API server calls the webhooks after `register`."""
     served = WebhookServer(client, choices, place, clock, own_namespace, profile)
-    await retry_transient(served.renew)
+    await _at_start(served.renew)
     http = await _listening(service.handler(choices, sources), place, served.tls)
     served.port = http.port
     upkeep = asyncio.create_task(served.keep_up())

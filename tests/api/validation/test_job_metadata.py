@@ -257,4 +257,6 @@ def test_layers_need_their_gate() -> None:
     ],
 )
 def test_a_slice_is_no_larger_than_its_pod_set(notes: Tree, refused: list[str]) -> None:
-    assert paths(topology_annotations.validate_size(job(notes)["metadata"], "metadata", 4)) == refused
+    errors = list(topology_annotations.validate_size(job(notes)["metadata"], "metadata", 4))
+    assert paths(errors) == refused
+    assert {error.message for error in errors} <= {"must not be greater than pod set count 4"}

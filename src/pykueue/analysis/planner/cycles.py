@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kubemachinery import codec, conditions
 from kubemachinery.meta import Nanoseconds
-from pykueue import calendars
+from pykueue import calendars, wording
 from pykueue.analysis.planner.case import Case
 from pykueue.api import kueue
 from pykueue.api.conditions import WorkloadCondition
@@ -50,9 +50,9 @@ class SchedulingPlan(msgspec.Struct):
     def unstable_because(self) -> str:
         """Why there is no final state; empty if there is one."""
         if self.loop is not None and not self.is_stable:
-            seen = f"repeated {self.loop.rounds} times in {len(self.cycles)} cycles"
+            seen = f"repeated {self.loop.rounds} times in {wording.counted(len(self.cycles), 'cycle')}"
             return f"preemption loop: {self.loop.sentence()}; {seen}"
-        return "" if self.is_stable else f"decisions still change after {len(self.cycles)} cycles"
+        return "" if self.is_stable else f"decisions still change after {wording.counted(len(self.cycles), 'cycle')}"
 
     @property
     def decisions(self) -> Iterator[Decision]:

@@ -153,14 +153,13 @@ def _number(text: str) -> int | None:
 def validate_size(metadata: object, path: str, count: int) -> Iterator[FieldError]:
     """A slice is no larger than the pod set of `count` pods that it is cut from."""
     annotations = unstructured.texts(unstructured.get(metadata, "annotations"))
+    message = f"must not be greater than pod set count {count}"
     size = _number(annotations.get(SLICE_SIZE, ""))
     if size is not None and size > count:
-        place = f"{path}.annotations[{SLICE_SIZE}]"
-        yield field_error.invalid(place, annotations[SLICE_SIZE], f"must be no more than the {count} pods there are")
+        yield field_error.invalid(f"{path}.annotations[{SLICE_SIZE}]", annotations[SLICE_SIZE], message)
     layers = read_layers(annotations.get(LAYERS, "[]"))
     if layers and layers[0].size > count:
-        place = f"{path}.annotations[{LAYERS}]"
-        yield field_error.invalid(place, layers[0].size, f"must be no more than the {count} pods there are")
+        yield field_error.invalid(f"{path}.annotations[{LAYERS}]", layers[0].size, message)
 
 
 def validate_groups(sets: Sequence[AnnotatedPodSet]) -> Iterator[FieldError]:

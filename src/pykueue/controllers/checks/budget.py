@@ -383,7 +383,8 @@ class BudgetController:
                 self._commit(workload)
             self._wake(check)
         for key in book.accounts.known():
-            self._look(book, key)
+            # Due now: it may be above a level that it did not reach by spending, and then reaches no further one.
+            book.due[key] = book.accounts.now
 
     def _follow_period(self, book: BudgetBook) -> None:
         """Begin a new period: announcements start again, and waiting Workloads come back in queue order."""

@@ -170,7 +170,7 @@ class ProvisioningController:
             return (
                 ConditionStatus.FALSE,
                 reasons.NOT_SERVED,
-                f"The server does not serve {REQUEST.name} ({REQUEST.version})",
+                f"The API server does not serve {REQUEST.kind} of {REQUEST.api_version}",
             )
         name = self._config_name(check)
         if not name:
@@ -222,7 +222,7 @@ class ProvisioningController:
             workload = self._writer.current(key)
             if workload is not None:
                 now = self._clock.now()
-                message = f"ProvisioningRequest {attempt.name} could not be created: {why}"
+                message = f'Error creating ProvisioningRequest "{attempt.name}": {why}'
                 changes = provisioning.create_failed(workload, attempt.check, message, now)
                 await self._writer.workload(workload, changes, PROVISIONING, now)
 

@@ -7,6 +7,8 @@ const FOR = "pykueue-namespace";
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 20_000;
 const SILENCE = 45_000;
+// What a header can have; a pasted token may have invisible characters.
+const HEADER = /^[\x21-\x7e]+$/;
 
 /** The name that the server uses for "no cohort". */
 export const NO_COHORT = "-";
@@ -43,17 +45,22 @@ export function takeFromAddress() {
 async function request(parts, query = {}, options = {}) {
   const parameters = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null));
   const path = `api/${parts.map(encodeURIComponent).join("/")}${parameters.size ? `?${parameters}` : ""}`;
+  if (!HEADER.test(token())) throw new Refused(401, "invalid bearer token: it has characters that no token has");
   const answer = await fetch(path, {
     headers: {Authorization: `Bearer ${token()}`}, cache: "no-store", credentials: "omit", ...options,
   });
   if (answer.ok) return answer;
-  let message = `the server answered ${answer.status}`;
+  let code = answer.status;
+  let message = `the server answered ${code}`;
   try {
-    message = (await answer.json()).message ?? message;
+    const body = await answer.json();
+    message = body.message ?? message;
+    // A Status is an answer of the API server itself: it starts or stops, and does not serve the dashboard at the moment.
+    if (code === 404 && body.kind === "Status") [code, message] = [503, "The dashboard is not served at the moment; the page retries automatically."];
   } catch {
     // Not a JSON answer of the dashboard: the status code has to suffice.
   }
-  throw new Refused(answer.status, message);
+  throw new Refused(code, message);
 }
 
 export const get = async (parts, query) => (await request(parts, query)).json();

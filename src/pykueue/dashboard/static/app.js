@@ -178,6 +178,7 @@ async function enter(event) {
   event.preventDefault();
   const fields = new FormData(event.currentTarget);
   remember(String(fields.get("token")), String(fields.get("namespace")));
+  if (!token()) return login("a bearer token is required");
   await start();
 }
 

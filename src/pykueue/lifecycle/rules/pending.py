@@ -45,11 +45,13 @@ def waiting(context: RuleContext) -> RuleResult | None:
         return None
     before = conditions.find(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED)
     found = _reason(context, before) if context.options.observability else _old_reason(context, before)
+    # Another client may release the quota and leave the assignment: an apply does not remove the fields of another
+    # manager. The next reservation could not change it, since assigned flavors are immutable.
+    back: Changes = (SetAdmission(None),) if workload.status.admission else ()
     if found is None:
-        return None
+        return RuleResult(back) if back else None
     reason, message = found
     condition = SetCondition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, reason, message)
-    back: Changes = (SetAdmission(None),) if workload.status.admission else ()
     return RuleResult((condition, *back, *_gate_events(context, before, reason)))
 
 
@@ -58,8 +60,8 @@ def _reason(context: RuleContext, before: Condition | None) -> tuple[QuotaReserv
     workload, options = context.workload, context.options
     current = before.reason if before else ""
     if not states.is_active(workload):
-        # The write that released the quota may have a more precise message.
-        return None if current == _R.DEACTIVATED else (_R.DEACTIVATED, "The workload is deactivated")
+        # Evicted and Requeued have the cause; this message is the same after every cause, as in Kueue.
+        return _R.DEACTIVATED, "The workload is deactivated"
     if blocked := _blocked(context):
         return blocked
     if context.facts.problem:

@@ -1,6 +1,7 @@
 """Re-evaluates everything that waits for a time when the system clock is set.
 
-Otherwise a backoff that began on a clock that was an hour slow would last an hour longer.
+Delays are measured by the monotonic clock: it does not follow a clock that is set, and stands still while the machine
+is suspended. Otherwise a backoff that began on a clock that was an hour slow would last an hour longer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _ERROR_SECONDS: Final = 1.0
 
 
 class ClockWatch:
-    def __init__(self, clock: Clock, loops: Sequence[Controller[Any]], wake: Callable[[], None]) -> None:
+    """Queues every delayed key of some controllers when the clock was set, then calls `wake`."""
+
+    def __init__(self, clock: Clock, loops: Sequence[Controller[Any]], wake: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
         self._loops = loops
         self._wake = wake
