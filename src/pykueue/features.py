@@ -137,7 +137,7 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("AssignQueueLabelsForPods", _ON, _B, "0.17 Beta", _HERE, "Pods carry the names of their queues as labels."),
     FeatureGate("DeferRayServiceFinalizationForRedisCleanup", _ON, _B, "0.19 Beta", _HERE, "A RayService that is deleted keeps its Workload until its Redis is cleaned up and it is gone."),
     FeatureGate("DisableWaitForPodsReady", _OFF, _A, "0.19 Alpha", _HERE, "Disables `waitForPodsReady`."),
-    FeatureGate("FailureRecoveryPolicy", _OFF, _A, "0.15 Alpha", _NOT_YET, "Pods that hang while terminating on a lost node are deleted by force, where they allow it."),
+    FeatureGate("FailureRecoveryPolicy", _OFF, _A, "0.15 Alpha", _HERE, "A pod with the annotation `safe-to-forcefully-delete` that hangs while it is deleted on an unreachable node is deleted by force, a minute after its grace period."),
     FeatureGate("FastQuotaReleaseInPodIntegration", _OFF, _A, "0.17 Alpha", _HERE, "Pods release their quota as soon as they start to terminate."),
     FeatureGate("FinishOrphanedWorkloads", _ON, _B, "0.18 Beta", _HERE, "A Workload whose owner was deleted is finished."),
     FeatureGate("LWSImmutableGroupSize", _ON, _B, "0.20 Beta", _HERE, "The group size of a managed LeaderWorkerSet cannot be changed."),

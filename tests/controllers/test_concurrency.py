@@ -35,7 +35,7 @@ async def test_every_kind_that_is_known_limits_a_controller(env: Environment) ->
     plain, limited = manager(load(), env), manager(load(groupKindConcurrency=dict.fromkeys(known, 50)), env)
     assert not load(groupKindConcurrency=dict.fromkeys(known, 50)).notices
     of_everything = {loop.name for loop in limited.loops}
-    assert concurrency.names() <= of_everything | {"multikueue-checks", "elastic-gate"}
+    assert concurrency.names() <= of_everything | {"multikueue-checks", "elastic-gate", "failure-recovery"}
     more = {loop.name for loop, before in zip(limited.loops, plain.loops, strict=True) if loop.workers > before.workers}
     assert more == concurrency.names() & of_everything
 

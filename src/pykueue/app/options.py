@@ -80,6 +80,7 @@ def manager_options(
         history=history,
         starving_after=starving_after,
         budgets=on["Budgets"],
+        failure_recovery=on["FailureRecoveryPolicy"],
         forecasts=(process_worker if is_real_time else InlineWorker) if on["StartForecast"] else None,
     )
 

@@ -31,6 +31,7 @@ from pykueue.controllers.checks.multikueue import MultiKueueChecks
 from pykueue.controllers.checks.provisioning import ProvisioningController
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.elastic import ElasticController
+from pykueue.controllers.failure_recovery import FailureRecoveryController
 from pykueue.controllers.forecaster import Forecaster, WorkerOf
 from pykueue.controllers.history_recorder import HistoryOptions, HistoryRecorder
 from pykueue.controllers.in_use_protection import InUseController
@@ -87,6 +88,8 @@ class ManagerOptions(msgspec.Struct, frozen=True):
     starving_after: Nanoseconds = STARVING_AFTER
     # Whether the checks of Budgets are answered; it needs a history.
     budgets: bool = False
+    # Whether pods that hang on an unreachable node are deleted by force, where they allow it.
+    failure_recovery: bool = False
     # What computes forecasts; None: no forecasts.
     forecasts: WorkerOf | None = None
 
@@ -115,7 +118,7 @@ class Manager:
         self.client = client
         self._clock = clock
         client = client.with_fence(election.may_write if election is not None else None)
-        self.informers = Informers(client, rng, topology=options.policy.topology)
+        self.informers = Informers(client, rng, topology=options.policy.topology, reads_nodes=options.failure_recovery)
         self.recorder = EventRecorder(client.low_priority(), clock, instance)
         self.world = options.empty_world()
         measures = ManagerMetrics(options.metrics, self.world, self.informers, clock, lambda: client.sent)
@@ -343,3 +346,5 @@ def _as_chosen(options: ManagerOptions, tools: _Tools, executor: JobReconciler) 
         yield _Part(UngatingController(client, informers, writer, rng, tools.measures.gate_removed).loop)
     if options.policy.topology and options.policy.node_replacement:
         yield _Part(NodeController(client, informers, writer, tools.reporter, options.nodes, tools.clock, rng).loop)
+    if options.failure_recovery:
+        yield _Part(FailureRecoveryController(client, informers, tools.reporter, tools.clock, rng).loop)

@@ -25,6 +25,7 @@ _OF_ONE_KIND: Final[Mapping[str, str]] = {
     "topology-gate": _WORKLOAD,
     "elastic-gate": _WORKLOAD,
     "nodes": "Node",
+    "failure-recovery": "Pod",
     "priority-class": f"WorkloadPriorityClass.{kueue.GROUP}",
     "provisioning": _WORKLOAD,
     "provisioning-checks": f"AdmissionCheck.{kueue.GROUP}",

@@ -29,8 +29,9 @@ _SORTS_MAX: Final = 2_000
 class Informers:
     """The informers. They are empty until they run."""
 
-    def __init__(self, client: ApiClient, rng: random.Random, *, topology: bool) -> None:
-        self._topology = topology  # whether nodes and what runs on them matter
+    def __init__(self, client: ApiClient, rng: random.Random, *, topology: bool, reads_nodes: bool = False) -> None:
+        self._topology = topology  # whether scheduling depends on nodes and what runs on them
+        self._reads_nodes = topology or reads_nodes
 
         def copy(type_: type[T], then: Callable[[T], T] | None = None) -> Informer[T]:
             kind = registry.ALL.of(type_)
@@ -71,12 +72,12 @@ class Informers:
         """The kinds that Workloads are read with; they are read before Workloads."""
         # Nodes and pods, of which there are most, start last.
         classes = (self.workload_priority_classes, self.priority_classes)
-        return (*self._queueing, *classes, *self._topology_kinds)
+        return (*self._queueing, *classes, *((self.nodes, self.pods) if self._reads_nodes else ()))
 
     @property
     def scheduling(self) -> tuple[Informer[Any], ...]:
         """The kinds, besides Workloads, that scheduling depends on."""
-        return (*self._queueing, *self._topology_kinds)
+        return (*self._queueing, *((self.nodes, self.pods) if self._topology else ()))
 
     @property
     def _queueing(self) -> tuple[Informer[Any], ...]:
@@ -91,10 +92,6 @@ class Informers:
             self.cluster_queues,
             self.local_queues,
         )
-
-    @property
-    def _topology_kinds(self) -> tuple[Informer[Any], ...]:
-        return (self.nodes, self.pods) if self._topology else ()
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
