@@ -684,7 +684,7 @@ def _is_alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and was not fetched by its parent does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
         return False
 
 
