@@ -7,7 +7,7 @@ import base64
 import contextlib
 import random
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind
 from pykueue import settings
 from pykueue.app.cluster_manager import manage
+from pykueue.controllers import failure_recovery
 from pykueue.controllers.aggregation import API_SERVICE
 from pykueue.install import apply, manifests
 from started import held_port
@@ -64,6 +65,7 @@ async def managed(
     account: bool = False,
     dashboard: tuple[str, int] | None = None,
     external: Sequence[str] = (),
+    gates: Mapping[str, bool] | None = None,
 ) -> AsyncIterator[ApiClient]:
     """A manager beside the server, as its own account or as an administrator; and a client that may do everything."""
     written = {
@@ -73,6 +75,7 @@ async def managed(
         "health": {"healthProbeBindAddress": "0"},
         "integrations": {"frameworks": ["batch/job", "pod"], "externalFrameworks": list(external)},
         "leaderElection": {"leaderElect": account},
+        "featureGates": dict(gates or {}),
     }
     target = client_config.ClientConfig(
         server.url, "default", {"insecure-skip-tls-verify": True}, {"token": server.token}, Path("/")
@@ -270,3 +273,36 @@ async def test_the_rights_that_are_installed_are_enough_for_its_work(
         line for line in caplog.messages if "forbidden" in line and "cannot be led to the visibility" not in line
     ]
     assert refused == []
+
+
+async def test_a_pod_that_hangs_on_an_unreachable_node_is_deleted_by_force(
+    cluster: real.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the rights that are installed. There is no kubelet: a deleted pod stays until it is deleted by force."""
+    monkeypatch.setattr(failure_recovery, "FORCED_AFTER_SECONDS", 0)
+    async with managed(cluster, account=True, gates={"FailureRecoveryPolicy": True}) as client:
+        taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "lost"}, "spec": {"taints": [taint]}}
+        await client.create(kind("Node"), node)
+        spec = {"nodeName": "lost", "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "i"}]}
+        for name, allows in (("refuses", "false"), ("hangs", "true")):
+            marks = {"kueue.x-k8s.io/safe-to-forcefully-delete": allows}
+            metadata = {"name": name, "namespace": "default", "annotations": marks}
+            await made_at_last(
+                client, kind("Pod"), {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            )
+            await client.delete(kind("Pod"), name, "default")
+
+        async def is_gone() -> bool:
+            return await client.find(kind("Pod"), "hangs", "default") is None
+
+        await eventually(is_gone, 0.1)
+
+        async def event_is_emitted() -> bool:
+            found = (await client.list(kind("Event"), "default")).items
+            return any(b"KueueForcefullyDeleted" in bytes(each) and b'"hangs"' in bytes(each) for each in found)
+
+        await eventually(event_is_emitted, 0.1)
+        assert (await client.get(kind("Pod"), "refuses", "default"))["status"]["phase"] == "Pending"
+        await client.delete(kind("Pod"), "refuses", "default", grace_seconds=0)
+        await client.delete(kind("Node"), "lost")
