@@ -199,9 +199,9 @@ async def _serve(
     ):
         # Clients wait for the kubeconfig and use the Node at once. The manager may still wait for kinds that its
         # Configuration names, which a client with the kubeconfig has to install.
-        announce(settings, serving)
         if settings.kubeconfig is None:
             paths.remember(serving.kubeconfig)
+        announce(settings, serving)
         _greet(serving, settings, runner)
         await process.run_until(stop, _manage(serving, configured, history, starving_after))
         if processes is not None and processes.running and settings.durability is not Durability.MEMORY:
