@@ -19,8 +19,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_reader_never_sees_half_of_it(home: Path) -> None:
     names = [home / ("a" * 200), home / "b"]
     paths.remember(names[0])
+
+    def write() -> None:
+        for number in range(500):
+            paths.remember(names[number % 2])
+
     with ThreadPoolExecutor(1) as writer:
-        writing = writer.submit(lambda: [paths.remember(names[number % 2]) for number in range(500)])
+        writing = writer.submit(write)
         found = {paths.kubeconfig()}
         while not writing.done():
             found.add(paths.kubeconfig())
