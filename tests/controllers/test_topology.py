@@ -276,6 +276,42 @@ async def test_without_pod_termination_a_node_may_be_not_ready_for_half_a_minute
         assert await _placed_on(env, workload) == {"n1", "n2"}
 
 
+async def test_after_a_fixed_time_a_node_that_is_not_ready_is_replaced_although_pods_run_there(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without another event: its time is up a second after it turned so."""
+    monkeypatch.setattr(topology, "_NOT_READY_NANOSECONDS", SECOND)
+    await _fleet(env)
+    async with env.manager(featureGates={"TASReplaceNodeDueToNotReadyOverFixedTime": True}):
+        workload = await _placed_job(env)
+        await _gates_off(env, workload)
+        await _runs(env, 1)
+        await _not_ready(env, "n2", format_time(SystemClock().now()))
+
+        async def moved() -> bool:
+            return await _placed_on(env, workload) == {"n1", "n3"}
+
+        await env.until(moved)
+        assert get(await env.read("Pod", "two-1"), "status", "phase") == "Running"
+
+
+async def test_before_the_fixed_time_a_node_is_replaced_once_none_of_its_pods_goes_on(env: Environment) -> None:
+    await _fleet(env)
+    async with env.manager(featureGates={"TASReplaceNodeDueToNotReadyOverFixedTime": True}) as manager:
+        workload = await _placed_job(env)
+        await _gates_off(env, workload)
+        await _runs(env, 1)
+        await _not_ready(env, "n2", format_time(SystemClock().now() + 3600 * SECOND))
+        await env.until_quiet(manager)
+        assert await _placed_on(env, workload) == {"n1", "n2"}, "a pod of it still runs there"
+        await env.patch("Pod", "two-1", {"status": {"phase": "Failed"}}, "status")
+
+        async def moved() -> bool:
+            return await _placed_on(env, workload) == {"n1", "n3"}
+
+        await env.until(moved)
+
+
 async def test_a_node_that_recovers_is_not_listed_any_more(env: Environment) -> None:
     await _fleet(env)
     await env.delete("Node", "n3")  # there is no replacement

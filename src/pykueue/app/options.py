@@ -64,7 +64,9 @@ def manager_options(
         kinds=settings.job_kinds,
         jobs=IntegrationOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
         nodes=NodeFailureOptions(
-            on_pod_termination=on["TASReplaceNodeOnPodTermination"], on_taints=on["TASReplaceNodeOnNodeTaints"]
+            on_pod_termination=on["TASReplaceNodeOnPodTermination"],
+            on_taints=on["TASReplaceNodeOnNodeTaints"],
+            after_fixed_time=on["TASReplaceNodeDueToNotReadyOverFixedTime"],
         ),
         blocks_admission=bool(
             settings.configuration.wait_for_pods_ready

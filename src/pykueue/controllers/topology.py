@@ -8,7 +8,9 @@ When a node is unhealthy for a Workload that is placed on it (the rule of Kueue'
 
     node                                       with TASReplaceNodeOnPodTermination           without
     deleted, or without a condition Ready      at once                                       at once
-    not Ready                                  once none of its pods goes on there           30 s after it turned so
+    not Ready                                  once none of its pods goes on there; with     30 s after it turned so
+                                               TASReplaceNodeDueToNotReadyOverFixedTime
+                                               at the latest 30 s after it turned so
     Ready, a NoSchedule or NoExecute taint     once none of its pods goes on there           at once
       that a pod set placed there does not
       tolerate (TASReplaceNodeOnNodeTaints)
@@ -55,7 +57,7 @@ _BY_UNHEALTHY_NODE: Final = "unhealthy node"
 _BY_SLICE_NAME: Final = "slice name"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _TAINTS: Final = frozenset({"NoSchedule", "NoExecute"})
-# Without the gate TASReplaceNodeOnPodTermination, a node that is not Ready for less than this may come back.
+# A node that is not Ready for less than this may come back; what happens then is in the table above.
 _NOT_READY_NANOSECONDS: Final = 30 * SECOND
 # Annotations of pods whose place was chosen by topology.
 _TOPOLOGY: Final = (
@@ -176,6 +178,7 @@ class NodeFailureOptions(msgspec.Struct, frozen=True):
 
     on_pod_termination: bool = True
     on_taints: bool = True
+    after_fixed_time: bool = False
 
 
 class _Judgement(msgspec.Struct, frozen=True):
@@ -241,7 +244,7 @@ class NodeController:
     async def _reconcile(self, name: str) -> float | None:
         node = self._informers.nodes.get(name)
         waits = self._may_come_back(node)
-        if waits > 0:
+        if waits > 0 and not self._choices.on_pod_termination:
             return waits / SECOND
         # Many Workloads may be placed on a node. If it is healthy for all of them, only those that list it change.
         index = _BY_UNHEALTHY_NODE if self._is_healthy(node) else _BY_NODE
@@ -255,7 +258,7 @@ class NodeController:
                 ).append(pod)
         for key in sorted(pinned):
             await self._judge(key, name, node, pinned[key])
-        return None
+        return waits / SECOND if waits > 0 and self._choices.after_fixed_time else None
 
     def _is_healthy(self, node: kube.Node | None) -> bool:
         """Whether a node is healthy for every Workload, whatever its pods tolerate."""
@@ -264,9 +267,9 @@ class NodeController:
         return ready.status == ConditionStatus.TRUE and not self._taints(node)
 
     def _may_come_back(self, node: kube.Node | None) -> int:
-        """How long, in nanoseconds, a node that is not Ready does not count as failed."""
+        """How long, in nanoseconds, a node that is not Ready may come back."""
         ready = _ready(node) if node is not None else None
-        if self._choices.on_pod_termination or ready is None or ready.status == ConditionStatus.TRUE:
+        if ready is None or ready.status == ConditionStatus.TRUE:
             return 0
         since = ready.last_transition_time
         return 0 if since is None else parse_time(since) + _NOT_READY_NANOSECONDS - self._clock.now()
@@ -302,7 +305,8 @@ class NodeController:
         after_its_pods = _Judgement(not goes_on, True)
         ailing = after_its_pods if self._choices.on_pod_termination else _Judgement(True, False)
         if ready.status != ConditionStatus.TRUE:
-            return ailing
+            is_over = self._choices.after_fixed_time and self._may_come_back(node) <= 0
+            return _Judgement(True, True) if is_over else ailing
         taints = self._taints(node)
         borne = list(self._tolerations(workload, name))
         if any(not nodes.tolerated(taint, each) for taint in taints for each in borne):
