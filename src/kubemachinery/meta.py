@@ -134,6 +134,8 @@ _TIME: Final = re.compile(
 )
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _DAY_SECONDS: Final = 86_400
+# The last second that a timestamp can have: years have four digits.
+LATEST_TIME: Final[Nanoseconds] = ((date.max.toordinal() - _EPOCH + 1) * _DAY_SECONDS - 1) * SECOND
 
 
 # The same second is parsed many times (creation times, transition times of one pass), so results are cached. Few are

@@ -14,7 +14,7 @@ from kubemachinery.object_view import ObjectView
 from pykueue.api import kueue, labels, names
 from pykueue.jobs import parent_reconcile
 from pykueue.jobs.actions import CreateWorkload, RetryWithBackoff
-from pykueue.jobs.leader_worker_set import FRAMEWORK, GROUP_INDEX
+from pykueue.jobs.leader_worker_set import FRAMEWORK, GROUP_INDEX, LeaderWorkerSet
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_parent import ParentFacts
@@ -302,6 +302,39 @@ def test_branches_of_creation_are_independent() -> None:
     tree = LWS.parent(groups_of(3)).defaulted(OPTIONS)
     branches = parent_reconcile.reconcile(LWS, ParentFacts(tree=tree, is_managed=True), OPTIONS, 0)
     assert [type(branch[0]) for branch in branches] == [CreateWorkload] * 3
+
+
+class _CountedNames(LeaderWorkerSet):
+    """A LeaderWorkerSet that counts how many names of Workloads it derives."""
+
+    derived = 0
+
+    def workload_name(self, index: int | str, options: IntegrationOptions) -> str:
+        self.derived += 1
+        return super().workload_name(index, options)
+
+
+def test_pass_derives_no_more_names_than_it_needs() -> None:
+    """The time of a pass depends on the Workloads that exist, not on the groups that are requested [LW12]."""
+    tree = LWS.parent(groups_of(1_000_000)).defaulted(OPTIONS)
+    requested = _CountedNames(LWS, tree)
+    created = [branch[0] for branch in requested.reconcile(ParentFacts(tree=tree, is_managed=True), OPTIONS, 0)]
+    assert [each.workload["metadata"]["name"] for each in created if isinstance(each, CreateWorkload)] == [
+        name_of(index) for index in range(200)
+    ]
+    assert requested.derived == 200
+
+
+def test_workloads_after_a_gap_are_kept_and_the_gap_is_filled() -> None:
+    """[LW12]"""
+    harness = ParentHarness(groups_of(500))
+    harness.settle()
+    for index in range(490):
+        del harness.workloads[name_of(index)]
+    kept = {name: each.metadata.uid for name, each in harness.workloads.items()}
+    harness.settle()
+    assert workloads_of(harness) == list(range(500))
+    assert {name: harness.workloads[name].metadata.uid for name in kept} == kept
 
 
 def test_missing_class_stops_creation_only() -> None:

@@ -60,6 +60,18 @@ def test_finished_pods_release_their_share_of_the_slice() -> None:
     assert names([first], over, member("a", first.metadata.name)) == ["a"]
 
 
+def test_slice_that_was_scaled_down_grants_no_more_than_it_has() -> None:
+    """The quota that it released may be used by others when the job is scaled up again."""
+    harness = resized(resized(elastic(3), 1), 3)
+    first, second = harness.workloads.values()
+    assert (first.spec.pod_sets[0].count, second.spec.pod_sets[0].count) == (1, 3)
+    assert states.is_admitted(first)
+    assert not states.is_reserved(second)
+    slice_ = first.metadata.name
+    pods = (member("a", slice_), member("b", slice_), member("c", slice_))
+    assert names([first, second], *pods) == ["a"]
+
+
 def test_new_pods_wait_until_the_larger_slice_is_admitted() -> None:
     harness = resized(elastic(1), 2)
     first, second = harness.workloads.values()

@@ -197,6 +197,13 @@ def test_next_pod_waits_until_the_one_before_is_ready() -> None:
     assert parallel.settle().log == ["+web-0", "+web-1", "+web-2"]
 
 
+def test_parallel_set_creates_a_limited_number_of_pods_at_once() -> None:
+    """The plan ends at that number: a set may request two billion pods."""
+    tree = owner("StatefulSet", replicas=2**31 - 1, podManagementPolicy="Parallel")
+    created = stateful_set.decide(tree, [], NOW).create
+    assert [each["metadata"]["name"] for each in created] == [f"web-{index}" for index in range(replicas.AT_ONCE_MAX)]
+
+
 def test_new_template_is_rolled_out_from_the_highest_ordinal() -> None:
     found = Ordered(replicas=3).settle()
     before = found.tree["status"]["updateRevision"]

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import virtual
 from kubeserver.registry import crd_registration
 from kubeserver.serve import ServerSettings
@@ -88,6 +90,23 @@ class TestOneObject:
         assert sooner["deletionGracePeriodSeconds"] == 1, "what is below zero is taken for one"
         client.delete(f"{pods}/slow", {"gracePeriodSeconds": 0}).ok()
         client.get(f"{pods}/slow").refused(404)
+
+    @pytest.mark.parametrize("options", [{}, {"gracePeriodSeconds": 2**63 - 1}])
+    def test_grace_period_without_limit_ends_with_the_last_timestamp(
+        self, client: Client, options: dict[str, Any]
+    ) -> None:
+        spec = {
+            "nodeName": "n",
+            "terminationGracePeriodSeconds": 2**63 - 1,
+            "containers": [{"name": "c", "image": "i"}],
+        }
+        pods = "/api/v1/namespaces/default/pods"
+        client.post(pods, {"metadata": {"name": "endless"}, "spec": spec}).ok()
+        going = client.delete(f"{pods}/endless", options).ok()["metadata"]
+        assert going["deletionTimestamp"] == "9999-12-31T23:59:59Z"
+        assert going["deletionGracePeriodSeconds"] == 2**63 - 1
+        client.delete(f"{pods}/endless", {"gracePeriodSeconds": 0}).ok()
+        client.get(f"{pods}/endless").refused(404)
 
     def test_a_pod_without_a_node_is_deleted_at_once(self, client: Client) -> None:
         pods = "/api/v1/namespaces/default/pods"

@@ -76,7 +76,8 @@ def begin(context: WriteContext, wanted: DeleteOptions, tree: Tree, now: Nanosec
     already = bool(details.get("deletionTimestamp"))
     grace = _grace_seconds(resource, tree, wanted.grace_seconds)
     if not already or grace < details.get("deletionGracePeriodSeconds", 0):
-        details["deletionTimestamp"] = meta.format_time(now + grace * meta.SECOND)
+        # A grace period may be any int64, for example as a word for "without limit"; its end has to be a timestamp.
+        details["deletionTimestamp"] = meta.format_time(min(now + grace * meta.SECOND, meta.LATEST_TIME))
         details["deletionGracePeriodSeconds"] = grace
     if finalizers:
         details["finalizers"] = finalizers

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from kubemachinery import unstructured
@@ -51,6 +51,7 @@ _TEMPLATE: Final = ("spec", "leaderWorkerTemplate")
 _LEADER_TEMPLATE: Final = (*_TEMPLATE, "leaderTemplate")
 _WORKER_TEMPLATE: Final = (*_TEMPLATE, "workerTemplate")
 _PERCENT: Final = re.compile(r"([0-9]{1,3})%")
+_INDEX: Final = re.compile(r"[0-9]{1,9}")
 
 
 class LeaderWorkerSet(PodParent):
@@ -178,7 +179,7 @@ class LeaderWorkerSet(PodParent):
     def reconcile(self, facts: ParentFacts, options: IntegrationOptions, now: Nanoseconds) -> Branches:
         members = _by_group(facts.pods, options)
         owned = {each.metadata.name: each for each in facts.workloads if parent_workloads.is_owned(self, each)}
-        wanted = {self.workload_name(index, options): index for index in range(self.groups)}
+        wanted = self._wanted(owned.values(), options)
         missing = [(name, index) for name, index in wanted.items() if name not in owned and not self.is_remote]
         return tuple(
             filter(
@@ -195,6 +196,15 @@ class LeaderWorkerSet(PodParent):
                 ),
             )
         )
+
+    def _wanted(self, owned: Collection[kueue.Workload], options: IntegrationOptions) -> dict[str, int]:
+        """The names that the Workloads of groups have, with the indexes: all that exist, and as many that do not as one
+        pass creates. A set may request a million groups, and their names take seconds to derive."""
+        first = range(min(self.groups, len(owned) + _CREATED_AT_ONCE))
+        noted = (each.metadata.annotations.get(labels.COMPONENT_WORKLOAD_INDEX, "") for each in owned)
+        existing = {int(index) for index in noted if _INDEX.fullmatch(index)}
+        indexes = (*first, *sorted(index for index in existing if len(first) <= index < self.groups))
+        return {self.workload_name(index, options): index for index in indexes}
 
     def _created(self, name: str, index: int, facts: ParentFacts, options: IntegrationOptions) -> Actions:
         annotations = {labels.COMPONENT_WORKLOAD_INDEX: str(index)}

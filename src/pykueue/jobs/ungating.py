@@ -46,12 +46,15 @@ def released(slices: Iterable[kueue.Workload], members: Sequence[Tree]) -> Actio
     if newest is None or not states.is_admitted(newest):
         return ()
     admission = newest.status.admission
+    # A slice that was scaled down keeps its assignment, and has released the quota beyond the counts of its spec.
+    sizes = {pod_set.name: pod_set.count for pod_set in newest.spec.pod_sets}
     living = [pod for pod in map(PodView, members) if not pod.is_finished and not pod.is_deleting]
     chosen: list[PodView] = []
     for assignment in admission.pod_set_assignments if admission else ():
         alike = [pod for pod in living if pod.labels.get(labels.PODSET) == assignment.name]
         gated = [pod for pod in alike if pod.has_gate(labels.ELASTIC_JOB_GATE)]
-        places = (assignment.count or 0) - (len(alike) - len(gated))
+        granted = min(assignment.count or 0, sizes.get(assignment.name, 0))
+        places = granted - (len(alike) - len(gated))
         fitting = [pod for pod in gated if _agrees(pod, newest, assignment.name)]
         chosen += sorted(fitting, key=lambda pod: pod.name)[: max(places, 0)]
     return tuple(

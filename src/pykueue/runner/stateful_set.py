@@ -64,7 +64,7 @@ class _Set:
             settled = settled and self._shrink(delete)
             if settled or not self._ordered:
                 self._update(delete)
-        return PodsPlan(status, tuple(delete), tuple(create[: replicas.AT_ONCE_MAX]), requeue_after_seconds=wait)
+        return PodsPlan(status, tuple(delete), tuple(create), requeue_after_seconds=wait)
 
     def _fill(self, create: list[Tree], delete: list[Tree]) -> bool:
         """Create missing pods and replace ended ones; whether all of them are ready, or their order does not matter."""
@@ -74,6 +74,8 @@ class _Set:
                 delete.append(pod.tree)
             elif pod is None:
                 create.append(self._pod(ordinal))
+                if len(create) == replicas.AT_ONCE_MAX:
+                    return False
             elif pod.is_ready and not pod.is_deleting:
                 continue
             if self._ordered:
