@@ -332,14 +332,34 @@ async def test_a_newer_file_stops_the_history_and_not_the_queue(made: World) -> 
 async def test_records_older_than_the_retention_are_deleted_and_usage_stays(made: World) -> None:
     async with made.manager(retention_seconds=1200):
         await made.submit("old", 100)
-        await asyncio.sleep(3000)
+        await asyncio.sleep(200)
+        await made.client.cancel("old")
+        await asyncio.sleep(2800)
         await made.submit("new", 100)
         await asyncio.sleep(700)
         assert [record.job for record in await made.client.history()] == ["new"]
-        from pykueue.client import job_history
+        assert await used_seconds(made) == [("cpu", "200")]
 
-        usage = await job_history.usage(made.api, job_history.HistoryRequest(by="queue"))
-    assert [(item.resource, item.resource_seconds) for item in usage] == [("cpu", "200")]
+
+@scenario
+async def test_the_usage_of_a_finished_workload_that_outlives_the_retention_is_counted_once(made: World) -> None:
+    async with made.manager(retention_seconds=1200):
+        await made.submit("train", 100)
+        await asyncio.sleep(3700)  # records are deleted once an hour
+        assert await used_seconds(made) == [("cpu", "100")]
+    async with made.manager(retention_seconds=1200):
+        assert [record.job for record in await made.client.history()] == ["train"]
+        assert await used_seconds(made) == [("cpu", "100")]
+        await made.client.cancel("train")
+        await asyncio.sleep(3700)
+        assert await made.client.history() == []
+        assert await used_seconds(made) == [("cpu", "100")]
+
+
+async def used_seconds(made: World) -> list[tuple[str, str]]:
+    """The usage of all days, by resource."""
+    usage = await job_history.usage(made.api, HistoryRequest(by="queue"))
+    return [(item.resource, item.resource_seconds) for item in usage]
 
 
 @scenario

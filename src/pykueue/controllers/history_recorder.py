@@ -489,10 +489,10 @@ class HistoryRecorder:
             await self.purge(self._now() - self._options.retention_seconds)
 
     async def purge(self, before: Seconds) -> int:
-        """Delete the records that ended before a time; return how many."""
-        deleted = 0
+        """Delete the records of deleted Workloads that ended before a time; return how many."""
+        deleted, present = 0, tuple(self._records)
         try:
-            while some := await self.ask(lambda store: store.purge(before)):
+            while some := await self.ask(lambda store: store.purge(before, present)):
                 deleted += some
         except HistoryStoreError as error:
             log.error("old records cannot be deleted: %s", error)

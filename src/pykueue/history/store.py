@@ -15,8 +15,9 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -661,16 +662,22 @@ class HistoryStore:
 
     # --- Retention ----------------------------------------------------------------------------------------------------
 
-    def purge(self, before: Seconds) -> int:
+    def purge(self, before: Seconds, present: Collection[str] = ()) -> int:
         """Delete records, of Workloads and of troubles, that ended before a time: of each at most PURGED_TOGETHER.
-        Return how many. Usage by day stays."""
-        deleted = 0
+        Return how many. Usage by day stays.
+
+        The records of the Workloads with the UIDs `present` are kept: after a restart they would be recorded again
+        from their objects, and their usage would be added again [HI-L5]."""
+        kept = {_packed(uid) for uid in present}
         with _transaction(self._connection):
-            for table in ("record", "trouble"):
-                query = f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE ended < ? LIMIT ?)"
-                deleted += self._connection.execute(query, (before, PURGED_TOGETHER)).rowcount
+            rows = self._connection.execute("SELECT id, uid FROM record WHERE ended < ?", (before,))
+            chosen = list(islice(((number,) for number, uid in rows if uid not in kept), PURGED_TOGETHER))
+            rows.close()
+            self._connection.executemany("DELETE FROM record WHERE id = ?", chosen)
+            query = "DELETE FROM trouble WHERE id IN (SELECT id FROM trouble WHERE ended < ? LIMIT ?)"
+            troubles = self._connection.execute(query, (before, PURGED_TOGETHER)).rowcount
             self._connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'purged'", (before,))
-        return deleted
+        return len(chosen) + troubles
 
     def anonymize(self, user: str) -> int:
         """Replace a user name by a hash of it, in records and in usage; return how many records had it [HI10]."""
