@@ -367,8 +367,13 @@ class HistoryRecorder:
 
     async def _open(self) -> bool:
         """Open the store; a damaged one is set aside, and a new one begun. Returns whether it is open."""
+        known: dict[str, WorkloadRecord] = {}
         try:
             store = await self._work(self._open_file)
+            if not self._is_reading:
+                uids = [workload.metadata.uid for workload in self._workloads.unordered()]
+                known = await self._work(lambda: _known(store, [*uids, *self._missed]))
+                self._run_times = await self._work(lambda: _learned(store))
         except DamagedStoreError as error:
             self._note_problem(error)
             await self._set_aside()
@@ -377,9 +382,6 @@ class HistoryRecorder:
             self._note_problem(error)
             return False
         if not self._is_reading:
-            uids = [workload.metadata.uid for workload in self._workloads.unordered()]
-            known = await self._work(lambda: _known(store, [*uids, *self._missed]))
-            self._run_times = await self._work(lambda: _learned(store))
             self._begin(known)
             self._store = store  # from here on, what is recorded is saved if this ends
             await self._observe_all()

@@ -144,7 +144,7 @@ class HistoryStoreError(PykueueError):
 
 
 class DamagedStoreError(HistoryStoreError):
-    """The file begins as a database, and a page of it cannot be read."""
+    """The file begins as a database, and a page or a record of it cannot be read."""
 
 
 class MovedStoreError(HistoryStoreError):
@@ -648,7 +648,7 @@ class HistoryStore:
             submitted=submitted,
             ready=ready,
             ended=None if ended == NO_END else ended,
-            outcome=Outcome.OPEN if ended == NO_END else _OUTCOMES[self._text(state)],
+            outcome=Outcome.OPEN if ended == NO_END else self._outcome(state),
             exit_code=exit_code,
             evictions=evictions,
             limit_seconds=limit_seconds,
@@ -659,6 +659,13 @@ class HistoryStore:
             seen=seen,
             inexact=bool(inexact),
         )
+
+    def _outcome(self, state: int) -> Outcome:
+        """The outcome of a record that has ended."""
+        found = _OUTCOMES.get(self._text(state), Outcome.OPEN)
+        if found is Outcome.OPEN:
+            raise DamagedStoreError(f"{self.path or 'history'}: a record cannot be read: its state is missing")
+        return found
 
     # --- Retention ----------------------------------------------------------------------------------------------------
 
@@ -803,6 +810,9 @@ def _reported(path: Path | None) -> Iterator[None]:
     """Raise an error of SQLite as one of the store: about the content of the file, or about the disk or the lock."""
     try:
         yield
+    except msgspec.DecodeError as error:
+        # SQLite has no checksums: it does not find damage within a value.
+        raise DamagedStoreError(f"{path or 'history'}: a record cannot be read: {error}") from error
     except OSError as error:
         # A directory, or a file of another user. SQLite reports its own errors of the disk otherwise.
         raise HistoryStoreError(f"{path or 'history'}: {error.strerror or error}") from error
