@@ -89,6 +89,13 @@ def test_a_single_reservation_begins_at_the_next_such_time(at: str, start: str, 
         ({"at": "tue 25:00", "repeat": ""}, "--at tue 25:00: must be a weekday with a time"),
         ({"at": "tue 14:60"}, "--at tue 14:60: weekly needs a weekday with a time"),
         ({"repeat": "", "time_zone": "Mars/Olympus"}, "is not a time zone"),
+        ({"at": "tuesdayx 14:00", "repeat": ""}, "must be a weekday"),
+        ({"at": "month 14:00"}, "must be a weekday"),
+        ({"at": "0001-01-01T00:00", "repeat": "", "time_zone": "Asia/Tokyo"}, "is not in the years 1 to 9999 of UTC"),
+        (
+            {"at": "9999-12-31T23:59", "repeat": "", "time_zone": "America/New_York"},
+            "is not in the years 1 to 9999 of UTC",
+        ),
     ],
 )
 def test_a_reservation_that_cannot_be_read_is_refused(changed: dict[str, str], message: str) -> None:

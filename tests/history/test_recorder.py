@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -236,6 +238,30 @@ async def test_a_file_that_is_damaged_at_start_is_kept_and_a_new_history_begins(
     assert kept.read_bytes() == b"SQLite format 3\0" + b"damaged" * 1000
 
 
+@pytest.mark.parametrize("damage", ["UPDATE record SET attempts = x'c1ff'", "UPDATE record SET state = 99"])
+def test_a_file_with_a_damaged_record_is_kept_and_a_new_history_begins(damage: str, tmp_path: Path) -> None:
+    """Damage within a value, which SQLite does not find. It does not stop the manager."""
+
+    @scenario
+    async def run(made: World) -> None:
+        async with made.manager():
+            await made.submit("first", 5)
+            await asyncio.sleep(30)
+        with contextlib.closing(sqlite3.connect(made.path)) as connection, connection:
+            assert connection.execute(damage).rowcount == 1
+        async with made.manager():
+            await made.submit("second", 5)
+            await asyncio.sleep(30)
+            found = await made.client.history()
+        assert sorted((record.job, record.state) for record in found) == [
+            ("first", "Succeeded"),
+            ("second", "Succeeded"),
+        ]
+        assert len(list(made.path.parent.glob("history.db.damaged-*[0-9Z]"))) == 1
+
+    run(tmp_path)
+
+
 @scenario
 async def test_a_file_that_is_deleted_while_it_is_used_is_written_again_with_all_records(made: World) -> None:
     async with made.manager():
@@ -313,8 +339,6 @@ async def test_a_file_that_is_damaged_while_it_is_used_is_replaced_by_one_with_a
 
 @scenario
 async def test_a_newer_file_stops_the_history_and_not_the_queue(made: World) -> None:
-    import sqlite3
-
     async with made.manager():
         pass
     with sqlite3.connect(made.path) as connection:
@@ -332,14 +356,34 @@ async def test_a_newer_file_stops_the_history_and_not_the_queue(made: World) -> 
 async def test_records_older_than_the_retention_are_deleted_and_usage_stays(made: World) -> None:
     async with made.manager(retention_seconds=1200):
         await made.submit("old", 100)
-        await asyncio.sleep(3000)
+        await asyncio.sleep(200)
+        await made.client.cancel("old")
+        await asyncio.sleep(2800)
         await made.submit("new", 100)
         await asyncio.sleep(700)
         assert [record.job for record in await made.client.history()] == ["new"]
-        from pykueue.client import job_history
+        assert await used_seconds(made) == [("cpu", "200")]
 
-        usage = await job_history.usage(made.api, job_history.HistoryRequest(by="queue"))
-    assert [(item.resource, item.resource_seconds) for item in usage] == [("cpu", "200")]
+
+@scenario
+async def test_the_usage_of_a_finished_workload_that_outlives_the_retention_is_counted_once(made: World) -> None:
+    async with made.manager(retention_seconds=1200):
+        await made.submit("train", 100)
+        await asyncio.sleep(3700)  # records are deleted once an hour
+        assert await used_seconds(made) == [("cpu", "100")]
+    async with made.manager(retention_seconds=1200):
+        assert [record.job for record in await made.client.history()] == ["train"]
+        assert await used_seconds(made) == [("cpu", "100")]
+        await made.client.cancel("train")
+        await asyncio.sleep(3700)
+        assert await made.client.history() == []
+        assert await used_seconds(made) == [("cpu", "100")]
+
+
+async def used_seconds(made: World) -> list[tuple[str, str]]:
+    """The usage of all days, by resource."""
+    usage = await job_history.usage(made.api, HistoryRequest(by="queue"))
+    return [(item.resource, item.resource_seconds) for item in usage]
 
 
 @scenario

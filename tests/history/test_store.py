@@ -146,6 +146,14 @@ def test_retention_deletes_records_and_keeps_usage(store: HistoryStore) -> None:
     assert store.check() == []
 
 
+def test_retention_keeps_the_records_of_present_workloads(store: HistoryStore) -> None:
+    packed = "6f1c2f0e-8f0b-4a53-9a65-0b9d2a0d2f11"
+    store.save([ended(uid) for uid in ("a", packed, "b")])
+    assert store.purge(START + DAY_SECONDS, present=("a", packed)) == 1
+    assert [record.uid for record in store.select(RecordFilter())[0]] == ["a", packed]
+    assert store.purge(START + DAY_SECONDS, present=("a", packed)) == 0
+
+
 def test_the_name_of_a_user_is_replaced_everywhere_and_usage_is_kept(store: HistoryStore, tmp_path: Path) -> None:
     store.save([ended("a", user="person@example.org"), ended("b", user="bob")])
     before = sum(store.usage(RecordFilter(), START + 100).values())

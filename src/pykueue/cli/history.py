@@ -280,7 +280,7 @@ def _opened(file: Path | None) -> Iterator[HistoryStore]:
 def check(file: Path | None) -> None:
     """Compare usage by day with the records, while no server uses the file."""
     with _opened(file) as store:
-        found, count = store.check(), store.count()
+        found, count = store.ask(lambda one: (one.check(), one.count()))
     if found:
         raise NegativeResult("\n".join(found))
     click.echo(f"{wording.counted(count, 'record')}; usage by day equals their sum")
@@ -292,7 +292,7 @@ def check(file: Path | None) -> None:
 def purge(file: Path | None, user: str) -> None:
     """Replace the name of a user by a hash of it, while no server uses the file. Usage by day is kept."""
     with _opened(file) as store:
-        count = store.anonymize(user)
+        count = store.ask(lambda one: one.anonymize(user))
     if not count:
         raise NegativeResult(f"no record names the user {user}")
     click.echo(f"replaced the name in {wording.counted(count, 'record')}")

@@ -22,7 +22,7 @@ from pykueue.state.quota_windows import ScheduledWindows, WindowQuota
 GPU: Final = "nvidia.com/gpu"
 WINDOW: Final = "reservation"
 
-_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_DAYS: Final = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 _TIME: Final = r"(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)"
 _WEEKDAY: Final = re.compile(rf"(?P<day>[a-z]{{3,9}})\s+{_TIME}")
 _TIME_OF_DAY: Final = re.compile(_TIME)
@@ -101,7 +101,7 @@ class QuotaReservation:
 
 
 def _day(word: str, text: str) -> int:
-    found = [number for number, day in enumerate(_DAYS) if word.startswith(day)]
+    found = [number for number, day in enumerate(_DAYS) if day.startswith(word)]
     if not found:
         raise UsageError(f"--at {text}: must be {_FORMS}")
     return found[0]
@@ -120,7 +120,10 @@ def first_start(text: str, time_zone: str, now: Nanoseconds) -> Nanoseconds:
         moment = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
     except ValueError:
         raise UsageError(f"--at {text}: must be {_FORMS}") from None
-    moment = moment if moment.tzinfo is not None else calendars.at_local_time(moment, zone)
+    try:
+        moment = moment if moment.tzinfo is not None else calendars.at_local_time(moment, zone)
+    except OverflowError:
+        raise UsageError(f"--at {text}: is not in the years 1 to 9999 of UTC") from None
     start = round((moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1)) * meta.SECOND
     if start <= now:
         raise UsageError(f"--at {text}: is in the past")

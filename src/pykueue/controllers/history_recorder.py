@@ -367,8 +367,13 @@ class HistoryRecorder:
 
     async def _open(self) -> bool:
         """Open the store; a damaged one is set aside, and a new one begun. Returns whether it is open."""
+        known: dict[str, WorkloadRecord] = {}
         try:
             store = await self._work(self._open_file)
+            if not self._is_reading:
+                uids = [workload.metadata.uid for workload in self._workloads.unordered()]
+                known = await self._work(lambda: _known(store, [*uids, *self._missed]))
+                self._run_times = await self._work(lambda: _learned(store))
         except DamagedStoreError as error:
             self._note_problem(error)
             await self._set_aside()
@@ -377,9 +382,6 @@ class HistoryRecorder:
             self._note_problem(error)
             return False
         if not self._is_reading:
-            uids = [workload.metadata.uid for workload in self._workloads.unordered()]
-            known = await self._work(lambda: _known(store, [*uids, *self._missed]))
-            self._run_times = await self._work(lambda: _learned(store))
             self._begin(known)
             self._store = store  # from here on, what is recorded is saved if this ends
             await self._observe_all()
@@ -489,10 +491,10 @@ class HistoryRecorder:
             await self.purge(self._now() - self._options.retention_seconds)
 
     async def purge(self, before: Seconds) -> int:
-        """Delete the records that ended before a time; return how many."""
-        deleted = 0
+        """Delete the records of deleted Workloads that ended before a time; return how many."""
+        deleted, present = 0, tuple(self._records)
         try:
-            while some := await self.ask(lambda store: store.purge(before)):
+            while some := await self.ask(lambda store: store.purge(before, present)):
                 deleted += some
         except HistoryStoreError as error:
             log.error("old records cannot be deleted: %s", error)

@@ -15,8 +15,9 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -143,7 +144,7 @@ class HistoryStoreError(PykueueError):
 
 
 class DamagedStoreError(HistoryStoreError):
-    """The file begins as a database, and a page of it cannot be read."""
+    """The file begins as a database, and a page or a record of it cannot be read."""
 
 
 class MovedStoreError(HistoryStoreError):
@@ -647,7 +648,7 @@ class HistoryStore:
             submitted=submitted,
             ready=ready,
             ended=None if ended == NO_END else ended,
-            outcome=Outcome.OPEN if ended == NO_END else _OUTCOMES[self._text(state)],
+            outcome=Outcome.OPEN if ended == NO_END else self._outcome(state),
             exit_code=exit_code,
             evictions=evictions,
             limit_seconds=limit_seconds,
@@ -659,18 +660,31 @@ class HistoryStore:
             inexact=bool(inexact),
         )
 
+    def _outcome(self, state: int) -> Outcome:
+        """The outcome of a record that has ended."""
+        found = _OUTCOMES.get(self._text(state), Outcome.OPEN)
+        if found is Outcome.OPEN:
+            raise DamagedStoreError(f"{self.path or 'history'}: a record cannot be read: its state is missing")
+        return found
+
     # --- Retention ----------------------------------------------------------------------------------------------------
 
-    def purge(self, before: Seconds) -> int:
+    def purge(self, before: Seconds, present: Collection[str] = ()) -> int:
         """Delete records, of Workloads and of troubles, that ended before a time: of each at most PURGED_TOGETHER.
-        Return how many. Usage by day stays."""
-        deleted = 0
+        Return how many. Usage by day stays.
+
+        The records of the Workloads with the UIDs `present` are kept: after a restart they would be recorded again
+        from their objects, and their usage would be added again [HI-L5]."""
+        kept = {_packed(uid) for uid in present}
         with _transaction(self._connection):
-            for table in ("record", "trouble"):
-                query = f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE ended < ? LIMIT ?)"
-                deleted += self._connection.execute(query, (before, PURGED_TOGETHER)).rowcount
+            rows = self._connection.execute("SELECT id, uid FROM record WHERE ended < ?", (before,))
+            chosen = list(islice(((number,) for number, uid in rows if uid not in kept), PURGED_TOGETHER))
+            rows.close()
+            self._connection.executemany("DELETE FROM record WHERE id = ?", chosen)
+            query = "DELETE FROM trouble WHERE id IN (SELECT id FROM trouble WHERE ended < ? LIMIT ?)"
+            troubles = self._connection.execute(query, (before, PURGED_TOGETHER)).rowcount
             self._connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'purged'", (before,))
-        return deleted
+        return len(chosen) + troubles
 
     def anonymize(self, user: str) -> int:
         """Replace a user name by a hash of it, in records and in usage; return how many records had it [HI10]."""
@@ -796,6 +810,9 @@ def _reported(path: Path | None) -> Iterator[None]:
     """Raise an error of SQLite as one of the store: about the content of the file, or about the disk or the lock."""
     try:
         yield
+    except msgspec.DecodeError as error:
+        # SQLite has no checksums: it does not find damage within a value.
+        raise DamagedStoreError(f"{path or 'history'}: a record cannot be read: {error}") from error
     except OSError as error:
         # A directory, or a file of another user. SQLite reports its own errors of the disk otherwise.
         raise HistoryStoreError(f"{path or 'history'}: {error.strerror or error}") from error
