@@ -1,7 +1,8 @@
 """The process that computes forecasts: questions on standard input, answers on standard output, one at a time.
 
-It runs at the lowest priority, so that it takes only what the machine has left [RA6]. A message is a length of eight
-bytes and a body; an empty answer means that the question failed, and the reason is on standard error.
+Its priority is lower than that of the manager, and not the lowest: beside jobs that use all cores of the machine, as
+under `pykueue up`, no question would be answered in its time [RA6]. A message is a length of eight bytes and a body; an
+empty answer means that the question failed, and the reason is on standard error.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pykueue.controllers import forecast_question
 from pykueue.history.store import HistoryStore, HistoryStoreError
 
 LENGTH: Final = struct.Struct(">Q")
-_NICENESS: Final = 19
+_NICENESS: Final = 5
 
 
 def main() -> None:
