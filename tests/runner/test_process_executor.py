@@ -346,8 +346,10 @@ class TestRestarting:
     async def test_end_of_an_attempt_that_was_lost_between_two_runners_is_its_last_sign_of_life(
         self, processes: ProcessExecutor, tmp_path: Path
     ) -> None:
-        tree = pod("sleep", "1000")
+        tree = pod("sh", "-c", "echo runs; sleep 1000")
         await start(processes, tree)
+        # Before it executes its program, the process has the lock of its supervisor as well.
+        await eventually(lambda: log(processes))
         await processes.close()
         number, (record,) = _supervisor(tmp_path), (tmp_path / "pods").rglob("0.pid")
         os.kill(number, signal.SIGKILL)
