@@ -117,6 +117,27 @@ async def test_the_end_of_a_job_without_a_manager_has_its_own_time(made: World) 
 
 
 @scenario
+async def test_an_exit_code_that_is_seen_after_the_end_is_recorded(made: World) -> None:
+    """The watch of pods may be behind that of Workloads; here the pod itself ends after its Workload."""
+    async with made.manager():
+        await made.submit("train", 1000)
+        (workload,) = map(msgspec.json.decode, (await made.api.list(WORKLOADS)).items)
+        (pod,) = map(msgspec.json.decode, (await made.api.list(PODS)).items)
+        now = meta.format_time(made.clock.now())
+        finished = {"type": "Finished", "status": "True", "reason": "Failed", "message": "", "lastTransitionTime": now}
+        ended = {"status": {"conditions": [*workload["status"]["conditions"], finished]}}
+        await made.api.patch(WORKLOADS, workload["metadata"]["name"], ended, "default", subresource="status")
+        await asyncio.sleep(5)
+        assert (await made.record("train")).exit_code is None
+        failed = {"exitCode": 3, "reason": "Error", "startedAt": now, "finishedAt": now}
+        status = {"name": "main", "ready": False, "restartCount": 0, "image": "i", "imageID": ""}
+        patch = {"status": {"phase": "Failed", "containerStatuses": [{**status, "state": {"terminated": failed}}]}}
+        await made.api.patch(PODS, pod["metadata"]["name"], patch, "default", subresource="status")
+        await asyncio.sleep(5)
+        assert (await made.record("train")).exit_code == 3
+
+
+@scenario
 async def test_the_end_of_a_lost_container_is_a_bound_and_no_run_is_learned(made: World) -> None:
     async with made.manager() as manager:
         assert manager.history is not None

@@ -61,7 +61,7 @@ def test_running_pods_survive_a_restart(
             # The record of a job that was submitted just before the end of the server is written after the restart.
             for line in capsys.readouterr().out.splitlines()[1:]:
                 rows[0] = line.split(",")
-            return bool(rows[0][0])
+            return all(rows[0])
 
         until(is_recorded)
         assert meta.parse_time(rows[0][0]) <= ended * meta.SECOND, "the end is not that of the restart"

@@ -126,6 +126,8 @@ class HistoryRecorder:
         self._unsaved_troubles: dict[tuple[TroubleKey, Seconds], TroubleRecord] = {}
         # The last states of Workloads that were deleted before the store could be read.
         self._missed: dict[str, tuple[kueue.Workload, Seconds]] = {}
+        # Workloads that ended before the watch of pods showed an exit code, by the UIDs that own their pods.
+        self._without_exit_code: dict[str, kueue.Workload] = {}
         self._run_times = RunTimes()
         self._is_reading = False
         self._is_failing = False
@@ -137,6 +139,7 @@ class HistoryRecorder:
         workloads.add_handler(self._seen)
         if pods is not None:
             pods.add_index("owner", _owners)
+            pods.add_handler(self._pod_seen)
 
     @property
     def path(self) -> Path | None:
@@ -151,6 +154,13 @@ class HistoryRecorder:
         elif change.old is not None:
             self._gone(change.old)
 
+    def _pod_seen(self, change: InformerEvent[kube.Pod]) -> None:
+        """The watch of pods may be behind that of Workloads."""
+        if self._without_exit_code and change.new is not None:
+            for uid in _owners(change.new):
+                if (workload := self._without_exit_code.get(uid)) is not None:
+                    self.observe(workload)
+
     def observe(self, workload: kueue.Workload) -> None:
         """Record a state that was read or written."""
         if not self._is_reading:
@@ -159,6 +169,7 @@ class HistoryRecorder:
         after = records.observe(before, workload, self._now(), user_label=self._options.user_label)
         if after.ended is not None and after.exit_code is None:
             after = self._with_exit_code(after, workload)
+            self._note_exit_code(workload, is_known=after.exit_code is not None)
         if after is before:
             return
         self._records[uid] = after
@@ -173,6 +184,7 @@ class HistoryRecorder:
                 del self._missed[next(iter(self._missed))]
             return
         self.observe(last)
+        self._note_exit_code(last, is_known=True)  # none comes any more
         record = self._records.pop(uid, None)
         if record is not None and record.is_open:
             self._save_soon(records.gone(record, last, now), is_new_end=True)
@@ -192,8 +204,7 @@ class HistoryRecorder:
         and none failed. One of which no end was recorded makes the end of the record inexact."""
         if self._pods is None:
             return record
-        uids = (workload.metadata.uid, *(owner.uid for owner in workload.metadata.owner_references))
-        pods = [pod for uid in uids for _, pod in self._pods.by_index("owner", uid)]
+        pods = [pod for uid in _owner_uids(workload) for _, pod in self._pods.by_index("owner", uid)]
         ended = [
             (state.finished_at or "", state.exit_code, state.reason in kube.UNKNOWN_ENDS)
             for pod in pods
@@ -205,6 +216,13 @@ class HistoryRecorder:
             return records.with_exit_code(record, 0 if ended else None)
         _, code, is_unknown = max(failed)
         return records.with_exit_code(record, code, is_end_known=not is_unknown)
+
+    def _note_exit_code(self, workload: kueue.Workload, *, is_known: bool) -> None:
+        for uid in _owner_uids(workload) if self._pods is not None else ():
+            if is_known:
+                self._without_exit_code.pop(uid, None)
+            else:
+                self._without_exit_code[uid] = workload
 
     def _now(self) -> Seconds:
         return self._clock.now() // SECOND
@@ -554,6 +572,11 @@ def _learned(store: HistoryStore) -> RunTimes:
     for record in store.ask(lambda one: one.runs(RUNS_LEARNED)):
         found.learn(record)
     return found
+
+
+def _owner_uids(workload: kueue.Workload) -> tuple[str, ...]:
+    """The UIDs that the pods of a Workload name as their owner: of the Workload, and of its job."""
+    return (workload.metadata.uid, *(owner.uid for owner in workload.metadata.owner_references))
 
 
 def _owners(pod: kube.Pod) -> Iterable[str]:
