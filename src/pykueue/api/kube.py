@@ -333,6 +333,10 @@ class PodStatus(ApiStruct, frozen=True):
     init_container_statuses: Annotated[tuple[ContainerStatus, ...], BY_NAME] = ()
     observed_generation: int | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
 
 class Pod(ApiStruct, frozen=True):
     """Containers that run together on one node."""

@@ -152,7 +152,7 @@ def has_begun(pod: kube.Pod, container: str) -> bool:
 
 def has_finished(pod: kube.Pod, container: str) -> bool:
     """Whether the container, or the first one, will write no more."""
-    if pod.status.phase in ("Succeeded", "Failed"):
+    if pod.status.has_ended:
         return True
     status = _status(pod, container or pod.spec.containers[0].name)
     ended = status.state.terminated if status is not None and status.state is not None else None

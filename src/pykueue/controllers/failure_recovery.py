@@ -13,14 +13,15 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from kubemachinery.client.client import STRATEGIC, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
-from kubemachinery.meta import SECOND, Nanoseconds, format_time, parse_time
+from kubemachinery.meta import SECOND, Nanoseconds, parse_time
 from pykueue.api import kube, labels, registry
 from pykueue.api.conditions import PodConditionReason, PodConditionType
 from pykueue.controllers.informers import Informers
+from pykueue.controllers.pod_failure import fail_pod
 from pykueue.lifecycle.workload_changes import EventType
 from pykueue.observe.events import POD_TERMINATION, Reporter
 
@@ -28,7 +29,6 @@ FORCED_AFTER_SECONDS: Final = 60
 
 _POD: Final = registry.KUBERNETES.of(kube.Pod)
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _BY_NODE: Final = "node of a pod that may be deleted by force"
 
 
@@ -77,23 +77,9 @@ class FailureRecoveryController:
             f"Deleted by force {FORCED_AFTER_SECONDS} s after its grace period: node {pod.spec.node_name} is "
             f"unreachable, and the annotation {labels.SAFE_TO_FORCEFULLY_DELETE} allows it"
         )
-        condition = {
-            "type": PodConditionType.KUEUE_FAILURE_RECOVERY,
-            "status": "True",
-            "reason": PodConditionReason.KUEUE_FORCEFULLY_DELETED,
-            "message": message,
-            "lastTransitionTime": format_time(self._clock.now()),
-        }
-        phase = {} if pod.status.phase in _ENDED else {"phase": "Failed"}
-        patch = {
-            "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
-            "status": {**phase, "conditions": [condition]},
-        }
-        name, namespace = pod.metadata.name, pod.metadata.namespace
-        await self._client.patch_revision(_POD, name, patch, namespace, subresource="status", content_type=STRATEGIC)
-        self._reporter.event(
-            pod, EventType.WARNING, PodConditionReason.KUEUE_FORCEFULLY_DELETED, message, POD_TERMINATION
-        )
+        type, reason = PodConditionType.KUEUE_FAILURE_RECOVERY, PodConditionReason.KUEUE_FORCEFULLY_DELETED
+        await fail_pod(self._client, pod, type, reason, message, self._clock.now())
+        self._reporter.event(pod, EventType.WARNING, reason, message, POD_TERMINATION)
 
 
 def due_at(pod: kube.Pod) -> Nanoseconds:

@@ -30,17 +30,17 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.conditions import ConditionStatus
-from kubemachinery.meta import SECOND, format_time, parse_time
+from kubemachinery.meta import SECOND, parse_time
 from pykueue.api import kube, kueue, labels, nodes, registry
-from pykueue.api.conditions import EvictedReason
+from pykueue.api.conditions import EvictedReason, PodConditionReason, PodConditionType
 from pykueue.controllers import topology_ranks
 from pykueue.controllers.informers import Informers
+from pykueue.controllers.pod_failure import fail_pod
 from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.lifecycle import eviction, states, variants
 from pykueue.lifecycle.workload_changes import Changes, EventType, SetUnhealthyNodes
@@ -55,7 +55,6 @@ _BY_WORKLOAD: Final = "workload"
 _BY_NODE: Final = "node"
 _BY_UNHEALTHY_NODE: Final = "unhealthy node"
 _BY_SLICE_NAME: Final = "slice name"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _TAINTS: Final = frozenset({"NoSchedule", "NoExecute"})
 # A node that is not Ready for less than this may come back; what happens then is in the table above.
 _NOT_READY_NANOSECONDS: Final = 30 * SECOND
@@ -132,7 +131,7 @@ class UngatingController:
         """The pods of a pod set that have not ended, by name."""
         slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
         for _, pod in self._informers.pods.by_index(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
-            if pod.metadata.labels.get(labels.PODSET) == pod_set and pod.status.phase not in _ENDED:
+            if pod.metadata.labels.get(labels.PODSET) == pod_set and not pod.status.has_ended:
                 yield pod
 
     def _is_behind(self, pod: kube.Pod) -> bool:
@@ -342,18 +341,8 @@ class NodeController:
 
     async def _end(self, pod: kube.Pod, message: str) -> None:
         """Fail a pod that can never run on the node it is pinned to, so that it is replaced."""
-        condition = {
-            "type": "TerminatedByKueue",
-            "status": "True",
-            "reason": "UnschedulableOnAssignedNode",
-            "message": message,
-            "lastTransitionTime": format_time(self._clock.now()),
-        }
-        patch = {
-            "metadata": {"resourceVersion": pod.metadata.resource_version},
-            "status": {"phase": "Failed", "conditions": [*_conditions(pod), condition]},
-        }
-        await self._client.patch_revision(POD, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
+        type, reason = PodConditionType.TERMINATED_BY_KUEUE, PodConditionReason.UNSCHEDULABLE_ON_ASSIGNED_NODE
+        await fail_pod(self._client, pod, type, reason, message, self._clock.now())
         self._reporter.event(pod, EventType.NORMAL, "PodTerminatedByKueue", message, POD_TERMINATION)
 
 
@@ -387,7 +376,7 @@ def _nodes_of_pod(pod: kube.Pod) -> tuple[str, ...]:
 
 
 def _goes_on(pod: kube.Pod) -> bool:
-    return pod.status.phase not in _ENDED and pod.metadata.deletion_timestamp is None
+    return not pod.status.has_ended and pod.metadata.deletion_timestamp is None
 
 
 def _is_pinned(pod: kube.Pod) -> bool:
@@ -420,7 +409,3 @@ def _mark_unhealthy(workload: kueue.Workload, name: str, now: int) -> Changes:
 def _forgotten(workload: kueue.Workload, name: str) -> Changes:
     kept = tuple(node for node in workload.status.unhealthy_nodes if node.name != name)
     return (SetUnhealthyNodes(kept),) if kept != workload.status.unhealthy_nodes else ()
-
-
-def _conditions(pod: kube.Pod) -> list[dict[str, object]]:
-    return [codec.to_tree(each) for each in pod.status.conditions if each.type != "TerminatedByKueue"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar, Final, Protocol, TypeAlias
@@ -46,6 +46,7 @@ __all__ = [
     "Stop",
     "StopReason",
     "first_time",
+    "last_time",
 ]
 
 
@@ -84,6 +85,16 @@ def first_time(*found: object) -> Nanoseconds | None:
             with contextlib.suppress(meta.TimeError):
                 return meta.parse_time(each)
     return None
+
+
+def last_time(times: Iterable[Nanoseconds | None]) -> Nanoseconds | None:
+    """The last of some times; None if there is none, or if one is not known, since that may be the last."""
+    last: Nanoseconds | None = None
+    for each in times:
+        if each is None:
+            return None
+        last = each if last is None else max(last, each)
+    return last
 
 
 class StopReason(StrEnum):

@@ -26,7 +26,7 @@ from pykueue.api.conditions import PodConditionType
 from pykueue.api.validation import field_error, job_metadata, topology_annotations
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, DeleteObject, EmitJobEvent, ReplaceObject
-from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop, StopReason, first_time
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop, StopReason, first_time, last_time
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 
@@ -54,12 +54,10 @@ class PodView(ObjectView):
     @property
     def ended(self) -> Nanoseconds | None:
         """When its last container ended; None if a container has not, or has no time."""
-        ends = [
+        return last_time(
             first_time(unstructured.get(status, "state", "terminated", "finishedAt"))
             for _, status in unstructured.entries(self.status, "containerStatuses")
-        ]
-        known = [end for end in ends if end is not None]
-        return max(known) if known and len(known) == len(ends) else None
+        )
 
     @property
     def node_name(self) -> str:

@@ -31,7 +31,7 @@ from pykueue.jobs.actions import (
     ReplaceObject,
 )
 from pykueue.jobs.facts import JobFacts
-from pykueue.jobs.interface import GenericJob, JobOutcome, JobRow, Matched, PodSetTemplate, Stop
+from pykueue.jobs.interface import GenericJob, JobOutcome, JobRow, Matched, PodSetTemplate, Stop, last_time
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
@@ -154,14 +154,8 @@ class PodGroup(GenericJob):
         given_up = is_final and all(pod.is_finished for pod in self.members)
         if succeeded != self.total and not given_up:
             return None
-        ends = [pod.ended for pod in self.members if pod.is_finished]
-        known = [end for end in ends if end is not None]
-        # A pod that has no time may have ended last.
-        return JobOutcome(
-            f"Pods succeeded: {succeeded}/{self.total}.",
-            True,
-            max(known) if known and len(known) == len(ends) else None,
-        )
+        ended = last_time(pod.ended for pod in self.members if pod.is_finished)
+        return JobOutcome(f"Pods succeeded: {succeeded}/{self.total}.", True, ended)
 
     def are_pods_ready(self) -> bool:
         """A succeeded pod counts as ready: it will not become ready again."""

@@ -52,7 +52,7 @@ def topology_flavor_of(flavor: kueue.ResourceFlavor, topology: kueue.Topology) -
 
 def counts_outside(pod: kube.Pod) -> bool:
     """Whether the pod runs on a node and no placement counts its usage (its figure plus 1 `pods`)."""
-    has_ended = pod.status.phase in ("Succeeded", "Failed")
+    has_ended = pod.status.has_ended
     return bool(pod.spec.node_name) and not has_ended and pod.metadata.annotations.keys().isdisjoint(_PLACED_BY)
 
 
