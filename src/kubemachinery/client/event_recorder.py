@@ -7,9 +7,8 @@ Kubernetes, which use the older API, also compare the note.
 
 `emit` never waits and never fails. A server keeps every Event for an hour, so they are written at a limited rate with a
 burst. When less than half of the burst is left, redundant Events are dropped; when the queue is full, the oldest are.
-Both are counted in `dropped`. While other writes wait for the server (`gives_way`), each Event waits up to half a
-second for them, and while there are many of them (`is_rush`) few Events are written per second: each would take as much
-of the server as one of them. The time of an Event is that of `emit`.
+Both are counted in `dropped`. While writes that are more urgent take what the server can do, each Event waits until
+`may_write` returns that it may be written. The time of an Event is that of `emit`.
 """
 
 from __future__ import annotations
@@ -48,14 +47,10 @@ _CUT: Final = " ..."
 # Written without a limit, the Events of a burst of admissions would double the load of the server.
 _EVENTS_PER_SECOND: Final = 10.0
 _EVENTS_AT_ONCE: Final = 100
-# The same while there are many writes that are more urgent.
-_RUSH_EVENTS_PER_SECOND: Final = 4.0
-_RUSH_EVENTS_AT_ONCE: Final = 5
 # Behind more Events than this, the oldest is dropped.
 _QUEUE_MAX: Final = 300
-# How long an Event gives way to other writes, and how often it looks for them.
-_GIVE_WAY_SECONDS: Final = 0.5
-_GIVE_WAY_LOOKS: Final = 5
+# How often an Event that gives way to other writes asks whether it may be written.
+_LOOK_SECONDS: Final = 0.1
 # How long an Event stays in its series after the last repetition, and how often the count is written.
 _SERIES_SECONDS: Final = 360.0
 _SERIES_WRITE_SECONDS: Final = 30.0
@@ -127,15 +122,10 @@ class EventRecorder(msgspec.Struct):
     instance: str
     # Whether Events with different notes are different, as with the recorder of core/v1.
     compares_notes: bool = False
-    # Whether writes that are more urgent than Events wait for the server.
-    gives_way: Callable[[], bool] = lambda: False
-    # Whether there are many such writes, now or a moment ago.
-    is_rush: Callable[[], bool] = lambda: False
+    # Whether an Event may be written beside writes that are more urgent; it is then counted as written.
+    may_write: Callable[[], bool] = lambda: True
     dropped: int = 0
     _rate_limiter: RateLimiter = msgspec.field(default_factory=lambda: RateLimiter(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
-    _rush_rate: RateLimiter = msgspec.field(
-        default_factory=lambda: RateLimiter(_RUSH_EVENTS_PER_SECOND, _RUSH_EVENTS_AT_ONCE)
-    )
     _queue: asyncio.Queue[_Emitted] = msgspec.field(default_factory=asyncio.Queue)
     _important: deque[_Emitted] = msgspec.field(default_factory=deque)  # only while other Events are queued
     _writing: int = 0
@@ -182,15 +172,9 @@ class EventRecorder(msgspec.Struct):
                 self._writing -= 1
 
     async def _give_way(self) -> None:
-        for _ in range(_GIVE_WAY_LOOKS):
-            if self._important or not self.gives_way():
-                break
-            await asyncio.sleep(_GIVE_WAY_SECONDS / _GIVE_WAY_LOOKS)
-        while not self._important and self.is_rush():
-            if self._rush_rate.left >= 1:
-                await self._rush_rate.take()
-                return
-            await asyncio.sleep(_GIVE_WAY_SECONDS / _GIVE_WAY_LOOKS)
+        # What `may_write` depends on is the owner's; it has no event to wait for.
+        while not self._important and not self.may_write():  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _try_to_write(self, emitted: _Emitted) -> None:
         try:

@@ -37,7 +37,7 @@ class WorkQueue(Generic[K]):
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
         self._due: dict[K, float] = {}
-        self._delayed: list[tuple[float, int, K]] = []
+        self._delayed: list[tuple[float, int, K, QueuePriority]] = []
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None  # uvloop has no such attribute for a time that has passed
@@ -74,16 +74,16 @@ class WorkQueue(Generic[K]):
         if key not in self._processing:
             self._enqueue(key)
 
-    def add_after(self, key: K, seconds: float) -> None:
-        """Queue the key after a delay; of several delays, the earliest counts."""
+    def add_after(self, key: K, seconds: float, *, priority: QueuePriority = NORMAL) -> None:
+        """Queue the key after a delay; of several delays, the earliest counts, and its priority."""
         if seconds <= 0:
-            self.add(key)
+            self.add(key, priority=priority)
             return
         due = asyncio.get_running_loop().time() + seconds
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
             self._count += 1
-            heapq.heappush(self._delayed, (due, self._count, key))
+            heapq.heappush(self._delayed, (due, self._count, key, priority))
             self._drop_outdated()
             self._set_timer()
 
@@ -193,8 +193,8 @@ class WorkQueue(Generic[K]):
         self._timer = self._timer_at = None
         now = asyncio.get_running_loop().time()
         while self._delayed and self._delayed[0][0] <= now:
-            due, _, key = heapq.heappop(self._delayed)
+            due, _, key, priority = heapq.heappop(self._delayed)
             if self._due.get(key) == due:
                 del self._due[key]
-                self.add(key)
+                self.add(key, priority=priority)
         self._set_timer()

@@ -127,8 +127,7 @@ class Manager:
         self.writer = WorkloadWriter(client, self.informers.workloads, reporter, election)
         self.auditor = StateAuditor(self.informers, self.world, options.empty_world, clock, self.metrics.audited)
         self.scheduler = self._scheduler(options, clock)
-        self.recorder.gives_way = lambda: self.scheduler.applier.is_full
-        self.recorder.is_rush = lambda: self.scheduler.applier.is_rush
+        self.recorder.may_write = self.scheduler.applier.background.take_now
         tools = _Tools(client, self.informers, self.writer, reporter, self.scheduler, measures, clock, rng)
         workload = WorkloadController(self.informers, self.scheduler, self.writer, options.lifecycle, clock, rng)
         always = tuple(_always(options, tools))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from kubemachinery.client.informer import Informer, ObjectKey
 from kubemachinery.clock import Clock
 from pykueue.api import kueue
+from pykueue.controllers.background_writes import BackgroundWrites
 from pykueue.controllers.eviction_writer import EvictionWriter
 from pykueue.controllers.pending_status_writer import PendingStatusWriter
 from pykueue.controllers.reservation_writer import FactsOf, ReservationWriter
@@ -42,8 +43,9 @@ class DecisionApplier:
         self._writer = writer
         self._tasks = WriteTasks()
         writer.on_answered.append(self._tasks.answered)
-        self._status = PendingStatusWriter(world, writer, options, clock, self._tasks)
-        self._evictions = EvictionWriter(world, feed, writer, clock, self._tasks, wake)
+        self.background = BackgroundWrites(lambda: self.is_full)
+        self._status = PendingStatusWriter(world, writer, options, clock, self._tasks, self.background)
+        self._evictions = EvictionWriter(world, feed, writer, clock, self._tasks, self.background, wake)
         self._reservations = ReservationWriter(
             world, feed, workloads, writer, options, clock, cluster_queue_facts, wake, self._status.queue
         )
@@ -54,14 +56,14 @@ class DecisionApplier:
         return self._tasks.idle
 
     @property
-    def is_full(self) -> bool:
-        """Whether as many decisions are being written as may be at once."""
-        return self._tasks.is_full
-
-    @property
     def on_settled(self) -> list[Callable[[ObjectKey], None]]:
         """Called when an assumed reservation is settled, or when a preemption target that it waits for is gone."""
         return self._reservations.on_settled
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many decisions are being written as may be at once."""
+        return self._tasks.is_full
 
     async def wait_for_slot(self) -> None:
         """Return when one more write can start."""
@@ -112,11 +114,6 @@ class DecisionApplier:
         return self._status.is_admitting
 
     @property
-    def is_rush(self) -> bool:
-        """Whether many Workloads were admitted within the last second, or as many are being written as may be."""
-        return self.is_full or self._status.is_rush
-
-    @property
     def on_reason_permitted(self) -> list[Callable[[ObjectKey], Awaitable[None]]]:
         """Awaited when a reason that was postponed may be written without delaying admissions."""
         return self._status.on_permitted
@@ -141,6 +138,7 @@ class DecisionApplier:
         decided_on = self._writer.current(key_of(decision.workload))
         if decided_on is not None:
             self._status.supersede(decision)
+            self.background.decision_started()
             self._status.admission_started()
             task = self._tasks.start(self._reservations.admit(decision, decided_on))
             task.add_done_callback(lambda ended: self._status.admission_ended())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from kubemachinery.client.errors import Conflict
 from kubemachinery.client.informer import ObjectKey
 from kubemachinery.clock import Clock
 from pykueue.api import kueue
 from pykueue.api.conditions import EvictedReason
+from pykueue.controllers.background_writes import BackgroundWrites
 from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.controllers.world_feed import WorldFeed, key_of
 from pykueue.controllers.write_tasks import WriteTasks
@@ -34,6 +35,7 @@ class EvictionWriter:
         writer: WorkloadWriter,
         clock: Clock,
         tasks: WriteTasks,
+        background: BackgroundWrites,
         wake: Callable[[], None],
     ) -> None:
         self._world = world
@@ -41,6 +43,7 @@ class EvictionWriter:
         self._writer = writer
         self._clock = clock
         self._tasks = tasks
+        self._background = background
         self._wake = wake
         self._evicting: set[str] = set()
 
@@ -49,24 +52,28 @@ class EvictionWriter:
         if target.already_evicted or target.key in self._evicting:
             return
         self._evicting.add(target.key)
-        self._tasks.start(self._preempt(target, preemptor, cluster_queue, while_pending=while_pending))
+        self._start(self._preempt(target, preemptor, cluster_queue, while_pending=while_pending))
 
     def migrate(self, decision: Preempt) -> None:
         """Evict the admitted variant on a less favorable flavor (ConcurrentAdmission), unless it is being evicted."""
         if decision.migrates not in self._evicting:
             self._evicting.add(decision.migrates)
-            self._tasks.start(self._migrate(decision))
+            self._start(self._migrate(decision))
 
     def withdraw(self, key: str, message: str) -> None:
         """Evict a Workload because a window of a QuotaSchedule lowers its quota, unless it is being evicted [QS7]."""
         if key not in self._evicting:
             self._evicting.add(key)
-            self._tasks.start(self._withdraw(key, message))
+            self._start(self._withdraw(key, message))
 
     def evict_for_node_failure(self, decision: Evict) -> None:
         """Evict a Workload whose failed node cannot be replaced."""
         message = decision_messages.sentence(decision)
-        self._tasks.start(self._evict_for_node_failure(decision.workload, message))
+        self._start(self._evict_for_node_failure(decision.workload, message))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._background.decision_started()
+        self._tasks.start(work)
 
     async def _preempt(self, target: TargetWorkload, name: str, cluster_queue: str, *, while_pending: bool) -> None:
         try:

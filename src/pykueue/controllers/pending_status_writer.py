@@ -2,7 +2,7 @@
 
 Admissions come first. A reason is written while no admission is being written, or after some seconds: under load most
 reasons are outdated before they could be read, and only the last one of each Workload is kept. While Workloads are
-admitted, few reasons are written per second: each would take as much of the server as an admission.
+admitted, few reasons are written per second, and in a rush fewer (`background_writes`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -21,6 +20,7 @@ from kubemachinery.client.errors import Fenced, Invalid, KubeError, NotFound
 from kubemachinery.client.informer import ObjectKey
 from kubemachinery.clock import Clock
 from pykueue.api.conditions import QuotaReservedReason
+from pykueue.controllers.background_writes import BackgroundWrites
 from pykueue.controllers.workload_writer import WorkloadWriter, revision
 from pykueue.controllers.world_feed import key_of
 from pykueue.controllers.write_tasks import WriteTasks, logging_errors
@@ -40,10 +40,6 @@ _ADMISSION_TIMEOUT_SECONDS: Final = 3.0
 _RATE_UNDER_LOAD: Final = 10.0
 _BURST_UNDER_LOAD: Final = 20
 _LOAD_SECONDS: Final = 1.0
-# Admissions within such a second that make a rush, and the limits of reasons in it.
-_RUSH: Final = 20
-_RATE_IN_A_RUSH: Final = 4.0
-_BURST_IN_A_RUSH: Final = 5
 _COALESCE_SECONDS: Final = 0.005
 # A queue that was restarted has many Workloads, and the first of them are admitted before reasons are written.
 _POSTPONED_SECONDS: Final = 0.1
@@ -55,20 +51,25 @@ class PendingStatusWriter:
     """Writes the QuotaReserved condition of pending Workloads."""
 
     def __init__(
-        self, world: World, writer: WorkloadWriter, options: LifecycleOptions, clock: Clock, tasks: WriteTasks
+        self,
+        world: World,
+        writer: WorkloadWriter,
+        options: LifecycleOptions,
+        clock: Clock,
+        tasks: WriteTasks,
+        background: BackgroundWrites,
     ) -> None:
         self._world = world
         self._writer = writer
         self._options = options
         self._clock = clock
         self._tasks = tasks
+        self._background = background
         self._admissions = 0
         self._no_admission_in_flight = asyncio.Event()
         self._no_admission_in_flight.set()
         self._admitted_at = -math.inf  # in seconds of the event loop
-        self._last = deque[float](maxlen=_RUSH)  # when the last admissions began
         self._rate = RateLimiter(_RATE_UNDER_LOAD, _BURST_UNDER_LOAD)
-        self._rush_rate = RateLimiter(_RATE_IN_A_RUSH, _BURST_IN_A_RUSH)
         self._pending_status: dict[str, Preempt | Wait] = {}  # the last decision by Workload, not written yet
         self._writing_status: dict[str, Preempt | Wait] = {}  # what is being written
         self._status_writers = 0
@@ -83,15 +84,8 @@ class PendingStatusWriter:
         ended = asyncio.get_running_loop().time() - self._admitted_at
         return bool(self._admissions) or ended < _LOAD_SECONDS
 
-    @property
-    def is_rush(self) -> bool:
-        """Whether many Workloads were admitted within the last second."""
-        now = asyncio.get_running_loop().time()
-        return len(self._last) == _RUSH and now - self._last[0] < _LOAD_SECONDS
-
     def admission_started(self) -> None:
         """Hold back reasons: an admission is being written."""
-        self._last.append(asyncio.get_running_loop().time())
         self._admissions += 1
         self._no_admission_in_flight.clear()
 
@@ -183,8 +177,7 @@ class PendingStatusWriter:
         """Wait, if Workloads are being admitted, until one more reason may be written."""
         if self.is_admitting:
             await self._rate.take()
-        if self.is_rush:
-            await self._rush_rate.take()
+        await self._background.take()
 
     async def _write_status_with_retry(self, decision: Preempt | Wait) -> None:
         """Write a reason. The Workload is not decided about again before something changes, so a write that fails is

@@ -1,12 +1,12 @@
 """The status of ClusterQueues, LocalQueues and Cohorts.
 
 A status counts pending Workloads and usage, so every Workload that changes state concerns two of them. Each is written
-at most once a second, and every five seconds under load: a thousand admissions cost a queue one write.
+at most once a second, and every five seconds under load; in a rush all of them together are few (`background_writes`).
+A change by users waits for none of that.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections import Counter
@@ -20,6 +20,7 @@ from kubemachinery import codec, meta, patches
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import InformerEvent, ObjectKey
+from kubemachinery.client.priority import LOW
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
 from pykueue.api import kueue, registry
@@ -62,11 +63,12 @@ class QueuesController:
         self._informers = informers
         self._scheduler = scheduler
         self._world = scheduler.world
+        self._background = scheduler.applier.background
         self._clock = clock
         self._usage = UsageSampler(self._world, informers, clock)
         self._news: Counter[Which] = Counter()  # since the last look
         self._in_a_rush: set[Which] = set()
-        self._one_at_a_time = asyncio.Lock()
+        self._changed: set[Which] = set()  # the queues of `_at_once`, until they are looked at
         self.loop: Controller[Which] = Controller("queues", self._reconcile, rng, workers=2)
         informers.workloads.add_handler(self._workload_seen)
         informers.cluster_queues.add_handler(self._cluster_queue_seen)
@@ -90,7 +92,7 @@ class QueuesController:
         old, new = change.old, change.new
         if old is None or new is None or old.status.conditions != new.status.conditions:
             for key, _ in self._informers.local_queues.by_index("clusterQueue", change.key.name):
-                self.loop.add(Which(LOCAL_QUEUE.kind, key))
+                self._at_once(Which(LOCAL_QUEUE.kind, key))
         if old is None or new is None or old.spec != new.spec:
             self._shares()
 
@@ -130,23 +132,25 @@ class QueuesController:
         if old is not None and new is not None and _written_by_users(old) == _written_by_users(new):
             self._soon(which)
         else:
-            self.loop.add(which)
+            self._at_once(which)
+
+    def _at_once(self, which: Which) -> None:
+        self._changed.add(which)
+        self.loop.add(which)
 
     def _soon(self, which: Which) -> None:
         self._news[which] += 1
         # Admissions come first: a status waits longer while there are many of them.
-        is_rush = which in self._in_a_rush or self._scheduler.applier.is_rush
-        self.loop.queue.add_after(which, _RUSH_BATCH_SECONDS if is_rush else _BATCH_SECONDS)
+        is_rush = which in self._in_a_rush or self._background.is_rush
+        delay_seconds = _RUSH_BATCH_SECONDS if is_rush else _BATCH_SECONDS
+        self.loop.queue.add_after(which, delay_seconds, priority=LOW)
 
     # --- What it does -------------------------------------------------------------------------------------------------
 
     async def _reconcile(self, which: Which) -> float | None:
-        if not self._scheduler.applier.is_full:
-            return await self._update(which)
-        async with self._one_at_a_time:  # admissions come first
-            return await self._update(which)
-
-    async def _update(self, which: Which) -> float | None:
+        if which not in self._changed:
+            await self._background.take()
+        self._changed.discard(which)
         if self._news.pop(which, 0) > _RUSH:
             self._in_a_rush.add(which)
         else:
