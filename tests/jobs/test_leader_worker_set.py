@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from jobs.job_harness import OPTIONS
 from jobs.parent_harness import LWS, REQUESTS, ParentHarness, groups_of
 from kubemachinery import codec, patches
+from kubemachinery.meta import OwnerReference
 from kubemachinery.object_view import ObjectView
 from pykueue.api import kueue, labels, names
 from pykueue.jobs import parent_reconcile
@@ -295,6 +297,55 @@ def test_workload_of_an_earlier_set_of_the_same_name_is_released_and_not_used() 
     held = {name: bool(each.metadata.finalizers) for name, each in harness.workloads.items()}
     assert held == {name: name not in other.workloads for name in harness.workloads}
     assert len(held) == 2
+
+
+def disowned(harness: ParentHarness, index: int) -> kueue.Workload:
+    """The Workload of a group, after a user removed its owner references."""
+    found = harness.workloads[name_of(index)]
+    harness.workloads[name_of(index)] = structs.replace(
+        found, metadata=structs.replace(found.metadata, owner_references=[])
+    )
+    return harness.workloads[name_of(index)]
+
+
+def test_workload_whose_owner_references_were_removed_is_adopted() -> None:
+    """[LW10]"""
+    harness = running()
+    disowned(harness, 1)
+    harness.settle()
+    assert {each.uid for each in harness.workloads[name_of(1)].metadata.owner_references} == {
+        "uid-serve",
+        "uid-serve-1",
+        "uid-serve-1-1",
+    }
+    assert harness.events.count("CreatedWorkload") == 2
+    scaled(harness, 1)
+    assert "serve-1" in harness.pods
+    del harness.objects["serve-1"], harness.objects["serve-1-1"]
+    harness.settle()
+    assert workloads_of(harness) == [0]
+
+
+@pytest.mark.parametrize("change", ["count", "requests", "controller"])
+def test_other_workload_under_the_name_of_a_group_is_not_adopted(change: str) -> None:
+    """[LW10] Its quota is not that of the pods."""
+    harness = ParentHarness(groups_of(1))
+    harness.settle()
+    found = disowned(harness, 0)
+    leader, worker = found.spec.pod_sets
+    if change == "count":
+        worker = structs.replace(worker, count=1)
+    elif change == "requests":
+        container = {"name": "c", "image": "app:1", "resources": {"requests": {"cpu": "10m"}}}
+        tree = patches.merge(codec.to_tree(worker), {"template": {"spec": {"containers": [container]}}})
+        worker = codec.from_tree(tree, kueue.PodSet)
+    else:
+        owner = OwnerReference(api_version="batch/v1", kind="Job", name="other", uid="uid-other", controller=True)
+        found = structs.replace(found, metadata=structs.replace(found.metadata, owner_references=[owner]))
+    found = structs.replace(found, spec=structs.replace(found.spec, pod_sets=[leader, worker]))
+    harness.workloads[name_of(0)] = found
+    (actions,) = harness._branches()
+    assert isinstance(actions[0], CreateWorkload)
 
 
 def test_branches_of_creation_are_independent() -> None:
