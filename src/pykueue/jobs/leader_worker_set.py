@@ -46,6 +46,9 @@ LEADER_NAME: Final = f"{PREFIX}/leader-name"
 REPLICAS_MAX: Final = 1_000_000
 # How many Workloads one pass creates; the last of them triggers the next pass.
 _CREATED_AT_ONCE: Final = 200
+# How many Workloads of one object wait for quota at a time. A million of them would be stored, and each change of one
+# looks at all. They are equal, so that no further one could be admitted where these cannot.
+WAITING_MAX: Final = 1000
 
 _TEMPLATE: Final = ("spec", "leaderWorkerTemplate")
 _LEADER_TEMPLATE: Final = (*_TEMPLATE, "leaderTemplate")
@@ -76,6 +79,10 @@ class LeaderWorkerSet(PodParent):
         updated = unstructured.integer(self.status.get("updatedReplicas")) or 0
         surge = self._max_surge() if updated < self.replicas else 0
         return max(0, self.replicas, min(current, self.replicas + surge))
+
+    @property
+    def workload_count(self) -> int:
+        return self.groups
 
     def _max_surge(self) -> int:
         written = unstructured.get(self.spec, "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
@@ -179,7 +186,8 @@ class LeaderWorkerSet(PodParent):
     def reconcile(self, facts: ParentFacts, options: IntegrationOptions, now: Nanoseconds) -> Branches:
         members = _by_group(facts.pods, options)
         owned = {each.metadata.name: each for each in facts.workloads if parent_workloads.is_owned(self, each)}
-        wanted = self._wanted(facts.workloads, options)
+        limit = self._room(owned.values()) if facts.creates_max is None else facts.creates_max
+        wanted = self._wanted(facts.workloads, options, limit)
         lost = {
             name: each for name, each in facts.named.items() if name not in owned and self._is_its_own(each, options)
         }
@@ -194,7 +202,7 @@ class LeaderWorkerSet(PodParent):
                         for name, each in lost.items()
                         if name in wanted
                     ),
-                    *(self._created(name, index, facts, options) for name, index in missing[:_CREATED_AT_ONCE]),
+                    *(self._created(name, index, facts, options) for name, index in missing[:limit]),
                     *(
                         self._kept(each, members.get(name, []), facts, options, now)
                         if name in wanted
@@ -217,11 +225,18 @@ class LeaderWorkerSet(PodParent):
         is_free = workload_owners.controller(workload) is None
         return is_free and counts and parent_workloads.is_alike(workload, pod_sets)
 
-    def _wanted(self, existing: Collection[kueue.Workload], options: IntegrationOptions) -> dict[str, int]:
+    def _room(self, owned: Collection[kueue.Workload]) -> int:
+        """How many Workloads this pass creates [LW12]. Inactive ones do not count as waiting."""
+        waiting = sum(not (states.is_reserved(w) or states.is_finished(w)) and states.is_active(w) for w in owned)
+        return max(0, min(_CREATED_AT_ONCE, WAITING_MAX - waiting))
+
+    def _wanted(
+        self, existing: Collection[kueue.Workload], options: IntegrationOptions, more: int = _CREATED_AT_ONCE
+    ) -> dict[str, int]:
         """The names that the Workloads of groups have, with the indexes: all that exist, and as many that do not as one
         pass creates. A set may request a million groups, and their names take seconds to derive."""
         owned = [each for each in existing if parent_workloads.is_owned(self, each)]
-        first = range(min(self.groups, len(owned) + _CREATED_AT_ONCE))
+        first = range(min(self.groups, len(owned) + more))
         noted = (each.metadata.annotations.get(labels.COMPONENT_WORKLOAD_INDEX, "") for each in owned)
         found = {int(index) for index in noted if _INDEX.fullmatch(index)}
         indexes = (*first, *sorted(index for index in found if len(first) <= index < self.groups))

@@ -48,6 +48,8 @@ class ParentFacts(msgspec.Struct, frozen=True):
     joined: tuple[kueue.Workload, ...] = ()
     # The pods that carry the parent's annotation, by name; managed or not.
     pods: tuple[Tree, ...] = ()
+    # How many Workloads may be created; None: as many as the kind creates in one pass.
+    creates_max: int | None = None
     # The labels of the namespace; None if the namespace does not exist.
     namespace: Mapping[str, str] | None = msgspec.field(default_factory=dict)
     # Whether the object is managed by its queue name and its namespace, without regard to its ancestors.
@@ -100,6 +102,11 @@ class PodParent(QueuedObject, ABC):
         """The number of its pods, or of its groups of pods."""
         found = unstructured.integer(self.spec.get("replicas"))
         return 1 if found is None else found
+
+    @property
+    def workload_count(self) -> int:
+        """How many Workloads it has at most."""
+        return self.replicas
 
     @property
     def is_ready(self) -> bool:

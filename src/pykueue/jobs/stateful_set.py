@@ -65,6 +65,10 @@ class StatefulSet(PodParent):
         """Whether its template carries the mark of another framework, such as the sets of a LeaderWorkerSet."""
         return self.template.annotations.get(labels.POD_SUSPENDING_PARENT, FRAMEWORK) != FRAMEWORK
 
+    @property
+    def workload_count(self) -> int:
+        return 1
+
     # --- Webhook ------------------------------------------------------------------------------------------------------
 
     @property
