@@ -113,3 +113,23 @@ def test_pods_that_no_workload_can_be_made_for_are_in_the_queue_with_the_reason(
 
     kueue.apply(pod("three", group, size))
     assert [entry.name for entry in kueue.queue() if not entry.workload] == ["lost"]
+
+
+@pytest.mark.kueue({"integrations": {"frameworks": ["batch/job", "pod"]}})
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_pod_of_another_role_in_an_admitted_group_is_explained(kueue: Kueue, field: str) -> None:
+    name = {"kueue.x-k8s.io/pod-group-name": "g"}
+    size = {"kueue.x-k8s.io/pod-group-total-count": "3", "kueue.x-k8s.io/pod-group-fast-admission": "true"}
+    marks = (name, size) if field == "labels" else ({}, name | size)
+    kueue.apply(pod("first", *marks))
+    small = pod("small", *marks)
+    small["spec"] = {**pod("small", {})["spec"], "nodeSelector": {"disk": "fast"}}  # type: ignore[dict-item]
+    kueue.apply(small)
+    kueue.apply(pod("second", *marks))
+    assert kueue.explain("pod/second").state == kueue.explain("g").state == "Admitted"
+    [lost] = [entry for entry in kueue.queue() if not entry.workload]
+    assert (lost.name, lost.title, lost.pods) == ("small", "pod/small", 1)
+    assert str(lost.status).startswith("unqueued, podSetInfo with the name ")
+    with pytest.raises(UsageError, match=r"^pod small has no Workload: podSetInfo with the name .* is not found"):
+        kueue.explain("pod/small")
+    assert explain.matching([lost], explain.Named.of("pod/small")) is lost

@@ -72,6 +72,27 @@ async def test_scaling_creates_and_deletes_workloads(env: Environment) -> None:
         assert get(left, "metadata", "annotations")[labels.COMPONENT_WORKLOAD_INDEX] == "0"
 
 
+async def test_workload_without_owner_references_is_adopted_and_follows_the_set(env: Environment) -> None:
+    """[LW10]"""
+    async with env.manager(**MANAGER):
+        made = await leader_worker_set_of(env, replicas=1)
+        (workload,) = await until_workloads(env, 1)
+        name = workload["metadata"]["name"]
+        await until_started(env, await group_pod(env, 0, 0), await group_pod(env, 0, 1))
+        await env.patch("Workload", name, {"metadata": {"ownerReferences": None}})
+
+        async def is_adopted() -> bool:
+            owners = get(await env.read("Workload", name), "metadata", "ownerReferences") or []
+            return made["metadata"]["uid"] in {owner["uid"] for owner in owners} and len(owners) == 3
+
+        await env.until(is_adopted)
+        await env.until_condition(name, "Admitted", "True/Admitted")
+        await patch(env, LWS, "serve", {"spec": {"replicas": 0}})
+        for pod in ("serve-0", "serve-0-1"):
+            await env.delete("Pod", pod)
+        await until_workloads(env, 0)
+
+
 async def test_evicted_group_is_started_again_by_another_manager(env: Environment) -> None:
     async with env.manager(**MANAGER):
         await leader_worker_set_of(env, replicas=1)

@@ -141,6 +141,38 @@ async def test_deleted_set_takes_its_workload_along(env: Environment) -> None:
         await until_workloads(env, 0)
 
 
+async def test_set_that_is_created_again_runs_the_orphans_of_the_earlier_one_on_their_quota(env: Environment) -> None:
+    """[SS13]"""
+    async with env.manager(**MANAGER) as manager:
+        name = await started(env)
+        await env.client.delete(STATEFUL_SET, "web", "default", propagation="Orphan")
+
+        async def are_orphans() -> bool:
+            sets = (await env.client.list(STATEFUL_SET)).items
+            return not sets and not any("ownerReferences" in each["metadata"] for each in await env.all("Pod"))
+
+        await env.until(are_orphans)
+        later = await stateful_set(env)
+        await env.until_quiet(manager)
+        reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": later["metadata"]["uid"]}
+        for pod in ("web-0", "web-1"):
+            await env.patch("Pod", pod, {"metadata": {"ownerReferences": [{**reference, "controller": True}]}})
+        await env.until_quiet(manager)
+        (workload,) = await workloads(env)
+        assert workload["metadata"]["name"] == name
+        assert later["metadata"]["uid"] in {owner["uid"] for owner in workload["metadata"]["ownerReferences"]}
+        assert await events(env, "StatefulSet") == ["CreatedWorkload"]
+        await env.job("beside")
+
+        async def is_admitted() -> bool:
+            return get(await env.read("Job", "beside"), "spec", "suspend") is False
+
+        await env.until(is_admitted)
+        await env.client.delete(STATEFUL_SET, "web", "default")
+        await until_gone(env, "web-0", "web-1")
+        await until_workloads(env, 1)
+
+
 async def test_set_that_was_created_without_the_webhook_is_marked(tmp_path: Path) -> None:
     """[PP12]"""
     async with environment(tmp_path, integrations={"frameworks": ["batch/job"]}) as env:

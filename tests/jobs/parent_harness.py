@@ -153,9 +153,12 @@ class ParentHarness(JobHarness):
         )
         if tree is not None:
             view = self.row.parent(tree)
-            named = {name: self.workloads[name] for name in view.workload_names(self.options) if name in self.workloads}
+            names = view.workload_names(self.options, owned)
+            named = {name: self.workloads[name] for name in names if name in self.workloads}
+            groups = {PodView(tree).group_name(self.options) for tree in facts.pods}
+            joined = tuple(each for name, each in self.workloads.items() if name in groups and name not in named)
             is_managed = selection.is_managed(self.row, view, facts.namespace or {}, self.options)
-            facts = replace(facts, named=named, is_managed=is_managed)
+            facts = replace(facts, named=named, joined=joined, is_managed=is_managed)
         return parent_reconcile.reconcile(self.row, facts, self.options, self.now)
 
     def _groups(self) -> Actions:

@@ -86,6 +86,11 @@ def test_without_the_gate_the_minimum_means_nothing() -> None:
             {"succeeded": 1, "completedIndexes": "0-1,3", "failedIndexes": "1,4-9"},
             {"main": 4},
         ),
+        (
+            {"parallelism": 2**31 - 1, "completions": 2**31 - 1, "completionMode": "Indexed"},
+            {"succeeded": 1, "completedIndexes": "0-2147483640", "failedIndexes": "3-9"},
+            {"main": 2**31 - 7},
+        ),
     ],
 )
 def test_reclaimable_pods(spec: Tree, status: Tree, reclaimable: Tree) -> None:

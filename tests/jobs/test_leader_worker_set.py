@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from jobs.job_harness import OPTIONS
-from jobs.parent_harness import LWS, REQUESTS, ParentHarness, groups_of
+from jobs.parent_harness import DEPLOYMENT, LWS, REQUESTS, ParentHarness, deployment_of, groups_of
 from kubemachinery import codec, patches
+from kubemachinery.meta import OwnerReference
 from kubemachinery.object_view import ObjectView
 from pykueue.api import kueue, labels, names
-from pykueue.jobs import parent_reconcile
+from pykueue.jobs import deployment, offline, parent_reconcile
 from pykueue.jobs.actions import CreateWorkload, RetryWithBackoff
 from pykueue.jobs.leader_worker_set import FRAMEWORK, GROUP_INDEX, LeaderWorkerSet
+from pykueue.jobs.offline import OfflineContext
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_parent import ParentFacts
@@ -297,6 +300,55 @@ def test_workload_of_an_earlier_set_of_the_same_name_is_released_and_not_used() 
     assert len(held) == 2
 
 
+def disowned(harness: ParentHarness, index: int) -> kueue.Workload:
+    """The Workload of a group, after a user removed its owner references."""
+    found = harness.workloads[name_of(index)]
+    harness.workloads[name_of(index)] = structs.replace(
+        found, metadata=structs.replace(found.metadata, owner_references=[])
+    )
+    return harness.workloads[name_of(index)]
+
+
+def test_workload_whose_owner_references_were_removed_is_adopted() -> None:
+    """[LW10]"""
+    harness = running()
+    disowned(harness, 1)
+    harness.settle()
+    assert {each.uid for each in harness.workloads[name_of(1)].metadata.owner_references} == {
+        "uid-serve",
+        "uid-serve-1",
+        "uid-serve-1-1",
+    }
+    assert harness.events.count("CreatedWorkload") == 2
+    scaled(harness, 1)
+    assert "serve-1" in harness.pods
+    del harness.objects["serve-1"], harness.objects["serve-1-1"]
+    harness.settle()
+    assert workloads_of(harness) == [0]
+
+
+@pytest.mark.parametrize("change", ["count", "requests", "controller"])
+def test_other_workload_under_the_name_of_a_group_is_not_adopted(change: str) -> None:
+    """[LW10] Its quota is not that of the pods."""
+    harness = ParentHarness(groups_of(1))
+    harness.settle()
+    found = disowned(harness, 0)
+    leader, worker = found.spec.pod_sets
+    if change == "count":
+        worker = structs.replace(worker, count=1)
+    elif change == "requests":
+        container = {"name": "c", "image": "app:1", "resources": {"requests": {"cpu": "10m"}}}
+        tree = patches.merge(codec.to_tree(worker), {"template": {"spec": {"containers": [container]}}})
+        worker = codec.from_tree(tree, kueue.PodSet)
+    else:
+        owner = OwnerReference(api_version="batch/v1", kind="Job", name="other", uid="uid-other", controller=True)
+        found = structs.replace(found, metadata=structs.replace(found.metadata, owner_references=[owner]))
+    found = structs.replace(found, spec=structs.replace(found.spec, pod_sets=[leader, worker]))
+    harness.workloads[name_of(0)] = found
+    (actions,) = harness._branches()
+    assert isinstance(actions[0], CreateWorkload)
+
+
 def test_branches_of_creation_are_independent() -> None:
     """E64"""
     tree = LWS.parent(groups_of(3)).defaulted(OPTIONS)
@@ -323,6 +375,40 @@ def test_pass_derives_no_more_names_than_it_needs() -> None:
         name_of(index) for index in range(200)
     ]
     assert requested.derived == 200
+
+
+def test_a_thousand_groups_wait_and_others_get_workloads_when_these_have_quota() -> None:
+    """[LW12] An object with a million groups does not create a million Workloads that cannot be admitted."""
+    harness = ParentHarness(groups_of(1_000_000))
+
+    def next_pass() -> list[int]:
+        created = [action for branch in harness._branches() for action in branch if isinstance(action, CreateWorkload)]
+        for action in created:
+            tree = patches.merge(action.workload, {"metadata": {"uid": action.workload["metadata"]["name"]}})
+            harness.workloads[action.workload["metadata"]["name"]] = codec.from_tree(tree, kueue.Workload)
+        return [int(each.workload["metadata"]["annotations"][labels.COMPONENT_WORKLOAD_INDEX]) for each in created]
+
+    assert [len(next_pass()) for _ in range(6)] == [200, 200, 200, 200, 200, 0]
+    harness.admit_named(name_of(0))
+    assert next_pass() == [1000]
+    inactive = harness.workloads[name_of(1)]
+    harness.workloads[name_of(1)] = structs.replace(inactive, spec=structs.replace(inactive.spec, active=False))
+    assert next_pass() == [1001]
+
+
+def test_plan_without_a_server_has_the_workloads_of_all_groups() -> None:
+    chosen = replace(OPTIONS, frameworks=(*OPTIONS.frameworks, FRAMEWORK, deployment.FRAMEWORK))
+    found = offline.workloads_of(LWS, [groups_of(300, size=1, leader=False)], OfflineContext(), chosen, 0)
+    assert len(found) == 300
+    assert (
+        offline.workloads_of(LWS, [groups_of(10_001)], OfflineContext(), chosen, 0)
+        == "requests 10001 Workloads, maximum 10000"
+    )
+    many = deployment_of(spec={"replicas": 2**31 - 1})
+    assert (
+        offline.workloads_of(DEPLOYMENT, [many], OfflineContext(), chosen, 0)
+        == "requests 2147483647 Workloads, maximum 10000"
+    )
 
 
 def test_workloads_after_a_gap_are_kept_and_the_gap_is_filled() -> None:

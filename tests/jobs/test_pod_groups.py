@@ -200,6 +200,22 @@ def test_fast_admission_does_not_wait_for_the_others() -> None:
     assert [owner.name for owner in harness.workload.metadata.owner_references] == ["a", "b"]
 
 
+def test_pod_whose_role_the_workload_does_not_have_is_reported() -> None:
+    """[PG16] The Workload of a group with fast admission has the role of the first pod only."""
+    fast = {"annotations": {labels.POD_GROUP_FAST_ADMISSION: "true"}}
+    harness = JobHarness(pod("a", "g", 3, metadata=fast)).settle().admit().settle()
+    harness.add(pod("b", "g", 3, spec=BIG, metadata=fast)).settle()
+    assert gated(harness) == ["b"]
+    assert harness.events[-1] == "Warning ErrWorkloadCompose"
+    role = PodView(harness.objects["b"]).role
+    assert harness.notes[-1] == (
+        f"podSetInfo with the name '{role}' is not found: Workload main/g of the pod group has no pod set for pods with"
+        " these requests and this placement; the pod stays gated"
+    )
+    harness.add(pod("c", "g", 3, metadata=fast)).settle()
+    assert gated(harness) == ["b"]
+
+
 def test_pods_beyond_the_size_are_deleted_the_youngest_first() -> None:
     """pod/group-excess"""
     harness = pair()

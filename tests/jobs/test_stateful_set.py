@@ -512,13 +512,94 @@ def test_workload_of_an_earlier_set_of_the_same_name_loses_its_finalizer_with_it
     assert len(harness.workloads) == (2 if queue else 1)
 
 
-def test_adopted_pods_of_an_earlier_set_stay_in_their_group_with_an_event() -> None:
-    """[SS13] The earlier set was deleted without its pods, and the later one has become their controller."""
+def owned_by(harness: ParentHarness, uid: str | None) -> ParentHarness:
+    """The pods have another StatefulSet as their controller, or none."""
+    for tree in harness.pods.values():
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "controller": True, "name": "web", "uid": uid}
+        tree["metadata"]["ownerReferences"] = [owner] if uid else []
+    return harness
+
+
+def orphan_set(replicas: int = 2, **fields: Any) -> tuple[ParentHarness, str]:
+    """A set of two pods that run, deleted with --cascade=orphan and created again, and the name of its Workload."""
     harness = running()
     (earlier,) = harness.workloads
-    harness.objects["web"] = set_of(metadata={"uid": "uid-later"})
-    for pod in harness.pods.values():
-        pod["metadata"]["ownerReferences"][0]["uid"] = "uid-later"
+    selector = {"spec": {"selector": {"matchLabels": {"app": "web"}}}}
+    later = {"metadata": {"uid": "uid-later"}}
+    harness.objects["web"] = set_of(replicas, **patches.merge(patches.merge(later, selector), fields))
+    references = [each for each in harness.workload.metadata.owner_references if each.kind == "Pod"]
+    metadata = structs.replace(harness.workload.metadata, owner_references=references)
+    harness.workloads[earlier] = structs.replace(harness.workload, metadata=metadata)
+    return owned_by(harness, None), earlier
+
+
+def owners(harness: ParentHarness, name: str) -> set[str]:
+    return {owner.uid for owner in harness.workloads[name].metadata.owner_references}
+
+
+@pytest.mark.parametrize("controller", [None, "uid-later"], ids=["before the adoption", "after the adoption"])
+def test_set_that_adopts_pods_of_an_earlier_one_uses_its_workload(controller: str | None) -> None:
+    """[SS13] The pods count once: no second Workload requests quota for them."""
+    harness, earlier = orphan_set()
+    owned_by(harness, controller).settle()
+    assert list(harness.workloads) == [earlier]
+    assert owners(harness, earlier) == {"uid-later", "uid-web-0", "uid-web-1"}
+    assert harness.workload.metadata.labels[labels.JOB_UID] == "uid-later"
+    assert harness.condition("Admitted") == "True/Admitted"
+    assert "Warning PodsOfEarlierSet" not in harness.events
+    assert {unstructured.get(pod, "status", "phase") for pod in harness.pods.values()} == {"Running"}
+
+
+def test_pods_that_replace_adopted_ones_belong_to_the_same_workload() -> None:
+    """[SS13] Also after the last pod of the earlier set has ended."""
+    harness, earlier = orphan_set()
+    owned_by(harness, "uid-later").settle()
+    for index in (0, 1):
+        del harness.objects[f"web-{index}"]
+        harness.set_pod(index)
+    owned_by(harness, "uid-later").settle()
+    assert harness.gated == []
+    assert list(harness.workloads) == [earlier]
+    for name in list(harness.pods):
+        del harness.objects[name]
+    harness.settle()
+    assert list(harness.workloads) == [earlier]
+    harness.edit({"spec": {"replicas": 0}}, "web").settle()
+    assert harness.condition("QuotaReserved") == "False/OnHold"
+
+
+def test_workload_that_was_created_before_pods_were_seen_as_orphans_is_deleted() -> None:
+    """[SS13] The informer of pods may be behind that of sets."""
+    harness, earlier = orphan_set()
+    owned_by(harness, "uid-web").settle()
+    assert len(harness.workloads) == 2
+    owned_by(harness, "uid-later").settle()
+    assert list(harness.workloads) == [earlier]
+
+
+def test_pods_that_the_selector_of_a_later_set_does_not_match_are_left_alone() -> None:
+    """[SS13] The StatefulSet controller does not adopt them."""
+    harness, earlier = orphan_set(spec={"selector": {"matchLabels": {"app": "other"}}})
+    harness.settle()
+    assert len(harness.workloads) == 2
+    assert owners(harness, earlier) == {"uid-web-0", "uid-web-1"}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "fields"),
+    [
+        (3, {}),
+        (2, {"metadata": {"labels": {labels.QUEUE_NAME: "other"}}}),
+        (2, {"spec": {"template": {"spec": {"nodeSelector": {"disk": "fast"}}}}}),
+    ],
+    ids=["more pods", "another queue", "another placement"],
+)
+def test_adopted_pods_stay_on_the_earlier_workload_if_it_does_not_fit_the_set(
+    replicas: int, fields: dict[str, Any]
+) -> None:
+    """[SS13] An Event reports that both Workloads request quota."""
+    harness, earlier = orphan_set(replicas, **fields)
+    owned_by(harness, "uid-later")
     before = {name: ObjectView(pod).annotations for name, pod in harness.pods.items()}
     harness.settle()
     (later,) = harness.workloads.keys() - {earlier}
@@ -528,6 +609,21 @@ def test_adopted_pods_of_an_earlier_set_stay_in_their_group_with_an_event() -> N
         f"2 pods that an earlier set of this name created belong to Workload main/{earlier}, which keeps its quota until"
         f" they have ended; a pod that replaces one of them belongs to Workload main/{later}"
     )
+
+
+def test_pods_that_wait_in_the_group_of_a_finished_workload_are_created_again() -> None:
+    """[SS13] The Workload that replaces it has the name of the later set, and the group of a pod never changes."""
+    harness, earlier = orphan_set()
+    owned_by(harness, "uid-later").settle()
+    del harness.objects["web-1"]
+    harness.evict().settle()
+    owned_by(harness.end_deleted().set_pod(1), "uid-later").settle()
+    assert harness.gated == ["web-1"]
+    finished(harness, FinishedReason.OUT_OF_SYNC)
+    assert not harness.pods
+    assert earlier not in harness.workloads
+    owned_by(harness.set_pod(1), "uid-later").settle().admit().settle()
+    assert harness.gated == []
 
 
 def finished(harness: ParentHarness, reason: FinishedReason) -> ParentHarness:

@@ -95,6 +95,12 @@ def test_policies_beside_a_running_job(spec: Tree, creates: bool, deletes: list[
     assert [each["name"] for each in plan.status["active"]] == ["running"]
 
 
+def test_missed_times_are_not_searched_for_longer_than_eight_years() -> None:
+    """The time of a status may be any; it was outside the years of a date in the zone, and a search takes seconds."""
+    old = {**cron("0 0 30 2 *", timeZone="America/New_York"), "status": {"lastScheduleTime": "0001-01-01T00:00:00Z"}}
+    assert cron_job.decide(old, [], NOW).create is None
+
+
 def test_history_is_limited() -> None:
     jobs = [job(f"ok-{n}", "Complete", f"2026-01-01T11:0{n}:00Z") for n in range(4)]
     jobs += [job(f"bad-{n}", "Failed", f"2026-01-01T11:0{n}:00Z") for n in range(2)]

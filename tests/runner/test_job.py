@@ -239,6 +239,20 @@ class TestIndexes:
         world.settle()
         assert world.reason("Complete") == "SuccessPolicy"
 
+    def test_billions_of_indexes_are_not_listed(self) -> None:
+        """One Job with the largest number of completions must not stop the controller for the others."""
+        rules = [{"succeededIndexes": f"0-{2**31 - 2}", "succeededCount": 2}]
+        world = World(parallelism=1, completions=2**31 - 1, completionMode="Indexed", successPolicy={"rules": rules})
+        world.settle()
+        world.end("p1", 1)
+        assert world.settle().requeue_after_seconds == 10.0
+        for _ in range(2):
+            world.later(3600)
+            world.settle()
+            world.end(world.active[0])
+            world.settle()
+        assert world.reason("Complete") == "SuccessPolicy"
+
 
 class TestFailing:
     def test_failed_pods_are_replaced_with_exponential_backoff(self) -> None:

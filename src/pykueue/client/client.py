@@ -44,12 +44,13 @@ from pykueue.client import (
     moments,
     pod_logs,
     queue_entries,
+    unqueued,
 )
 from pykueue.client.job_history import JobRecords
 from pykueue.client.job_service import JobService
 from pykueue.client.job_status import QueuedJobStatus
 from pykueue.client.queue_entries import QueueEntry
-from pykueue.client.queued_job import WORKLOADS
+from pykueue.client.queued_job import WORKLOADS, QueuedJob
 from pykueue.history import queries
 from pykueue.projection.documents import ForecastItem
 
@@ -213,12 +214,25 @@ class AsyncClient:
         if await self._service.find_job(job) is None:
             return job  # a Workload by its own name
         for _ in range(_LOOKS):
-            workload = await self._service.workload(await self._service.job(job))
+            named = await self._service.job(job)
+            workload = await self._service.workload(named)
             if workload is not None:
+                if (
+                    named.group
+                    and named.name == job.rpartition("/")[2]
+                    and all(owner.uid != named.uid for owner in workload.metadata.owner_references)
+                ):
+                    await self._refuse_stray(named)
                 return workload.metadata.name
             await asyncio.sleep(_LOOK_SECONDS)
         why = (await self._service.status(job)).message or "does it name a queue?"
         raise UsageError(f"job {job} has no Workload: {why}")
+
+    async def _refuse_stray(self, pod: QueuedJob) -> None:
+        """Raise UsageError for a pod of a group that the Workload of the group has no place for, with the reason."""
+        why = await unqueued.trouble(self.api_client, pod)
+        if why:
+            raise UsageError(f"pod {pod.name} has no Workload: {why}")
 
     async def forecast(self, job: str) -> ForecastItem | None:
         """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts. Raises

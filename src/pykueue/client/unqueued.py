@@ -36,6 +36,9 @@ class Unqueued:
     pods: tuple[tuple[kube.PodSpec, int], ...]  # and how many of each
     tree: Mapping[str, Any]  # of the first
     priority_class: str  # the PriorityClass of the pods; empty without one
+    # Whether it is a pod of a group that has a Workload, which does not own the pod. Its reconciler adds it to the
+    # owners in a moment, unless a Warning Event says why not.
+    in_queued_group: bool = False
     trouble: str = ""
 
 
@@ -52,12 +55,12 @@ async def look(
     groups = {(workload.metadata.namespace, workload.metadata.name) for workload in workloads}
     found = [
         one
-        for one in (*await _jobs(client, namespace, rows, queued), *await _pods(client, namespace))
+        for one in (*await _jobs(client, namespace, rows, queued), *await _pods(client, namespace, groups))
         if not queued & {member.uid for member in one.members}
-        and (one.members[0].namespace, one.members[0].labels.get(labels.POD_GROUP_NAME)) not in groups
     ]
     troubles = await _troubles(client, meta.ObjectMeta(namespace=namespace)) if found else {}
-    return [replace(one, trouble=await _trouble(client, one, troubles)) for one in found]
+    known = [replace(one, trouble=await _trouble(client, one, troubles)) for one in found]
+    return [one for one in known if one.trouble or not one.in_queued_group]
 
 
 async def trouble(client: ApiClient, job: QueuedJob) -> str:
@@ -116,16 +119,20 @@ def _pods_of(tree: Tree, template: PodSetTemplate) -> tuple[kube.PodSpec, int]:
         return kube.PodSpec(), template.count
 
 
-async def _pods(client: ApiClient, namespace: str) -> list[Unqueued]:
-    """Gated pods with a queue label, pod groups together."""
-    units: dict[tuple[str, str], list[tuple[kube.Pod, msgspec.Raw]]] = {}
+async def _pods(client: ApiClient, namespace: str, queued_groups: Collection[tuple[str, str]]) -> list[Unqueued]:
+    """Gated pods with a queue label; those of a pod group together, unless the group has a Workload."""
+    units: dict[tuple[str, str, bool], list[tuple[kube.Pod, msgspec.Raw]]] = {}
     for item in await _named(client, PODS, namespace, fields="spec.nodeName="):
         pod = codec.decode(item, kube.Pod)
         is_held = any(gate.name == labels.ADMISSION_GATE for gate in pod.spec.scheduling_gates)
         has_parent = labels.POD_SUSPENDING_PARENT in pod.metadata.annotations
         if is_held and (pod.metadata.controller is None or has_parent):
-            unit = pod.metadata.labels.get(labels.POD_GROUP_NAME) or pod.metadata.name
-            units.setdefault((pod.metadata.namespace, unit), []).append((pod, item))
+            # The annotation first, as the reconciler reads it.
+            marks = (pod.metadata.annotations, pod.metadata.labels)
+            group = next((each[labels.POD_GROUP_NAME] for each in marks if each.get(labels.POD_GROUP_NAME)), "")
+            in_queued_group = (pod.metadata.namespace, group) in queued_groups
+            unit = pod.metadata.name if in_queued_group or not group else group
+            units.setdefault((pod.metadata.namespace, unit, in_queued_group), []).append((pod, item))
     return [
         Unqueued(
             name,
@@ -133,8 +140,9 @@ async def _pods(client: ApiClient, namespace: str) -> list[Unqueued]:
             tuple((pod.spec, 1) for pod, _ in members),
             _headed(msgspec.json.decode(members[0][1]), PODS),
             _class_of((pod.spec, 1) for pod, _ in members),
+            in_queued_group,
         )
-        for (_, name), members in units.items()
+        for (_, name, in_queued_group), members in units.items()
     ]
 
 

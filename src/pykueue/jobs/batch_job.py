@@ -113,7 +113,7 @@ class BatchJob(GenericJob):
         if self.spec.get("completionMode") != "Indexed" or self.completions is None:
             return self._count("succeeded")
         ended = [unstructured.text(self.status.get(key)) for key in ("completedIndexes", "failedIndexes")]
-        return len({index for text in ended for index in job_indexes.parse(text, self.completions)})
+        return job_indexes.count(ended, self.completions)
 
     def _count(self, name: str) -> int:
         return unstructured.integer(self.status.get(name)) or 0

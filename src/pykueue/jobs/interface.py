@@ -123,6 +123,8 @@ class Matched(msgspec.Struct, frozen=True):
     workload: kueue.Workload | None
     # The part of the job that the Workload is for, where that is not all of it.
     job: GenericJob | None = None
+    # Events about the rest; they do not end the pass.
+    events: tuple[EmitJobEvent, ...] = ()
 
 
 class JobRow(Protocol):

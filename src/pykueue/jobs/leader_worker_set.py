@@ -23,7 +23,7 @@ from kubemachinery.unstructured import Path, Tree
 from pykueue.api import kueue, labels, names
 from pykueue.api.validation import field_error, topology_annotations
 from pykueue.api.validation.topology_annotations import AnnotatedPodSet
-from pykueue.jobs import parent_pods, parent_workloads, podsets
+from pykueue.jobs import parent_pods, parent_workloads, podsets, workload_owners
 from pykueue.jobs.actions import Actions
 from pykueue.jobs.interface import PodSetTemplate
 from pykueue.jobs.options import IntegrationOptions
@@ -46,6 +46,9 @@ LEADER_NAME: Final = f"{PREFIX}/leader-name"
 REPLICAS_MAX: Final = 1_000_000
 # How many Workloads one pass creates; the last of them triggers the next pass.
 _CREATED_AT_ONCE: Final = 200
+# How many Workloads of one object wait for quota at a time. A million of them would be stored, and each change of one
+# looks at all. They are equal, so that no further one could be admitted where these cannot.
+WAITING_MAX: Final = 1000
 
 _TEMPLATE: Final = ("spec", "leaderWorkerTemplate")
 _LEADER_TEMPLATE: Final = (*_TEMPLATE, "leaderTemplate")
@@ -76,6 +79,10 @@ class LeaderWorkerSet(PodParent):
         updated = unstructured.integer(self.status.get("updatedReplicas")) or 0
         surge = self._max_surge() if updated < self.replicas else 0
         return max(0, self.replicas, min(current, self.replicas + surge))
+
+    @property
+    def workload_count(self) -> int:
+        return self.groups
 
     def _max_surge(self) -> int:
         written = unstructured.get(self.spec, "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
@@ -179,13 +186,23 @@ class LeaderWorkerSet(PodParent):
     def reconcile(self, facts: ParentFacts, options: IntegrationOptions, now: Nanoseconds) -> Branches:
         members = _by_group(facts.pods, options)
         owned = {each.metadata.name: each for each in facts.workloads if parent_workloads.is_owned(self, each)}
-        wanted = self._wanted(owned.values(), options)
-        missing = [(name, index) for name, index in wanted.items() if name not in owned and not self.is_remote]
+        limit = self._room(owned.values()) if facts.creates_max is None else facts.creates_max
+        wanted = self._wanted(facts.workloads, options, limit)
+        lost = {
+            name: each for name, each in facts.named.items() if name not in owned and self._is_its_own(each, options)
+        }
+        known = {**owned, **lost}
+        missing = [(name, index) for name, index in wanted.items() if name not in known and not self.is_remote]
         return tuple(
             filter(
                 None,
                 (
-                    *(self._created(name, index, facts, options) for name, index in missing[:_CREATED_AT_ONCE]),
+                    *(
+                        parent_workloads.adopted(self, each, _indexed(wanted[name]))
+                        for name, each in lost.items()
+                        if name in wanted
+                    ),
+                    *(self._created(name, index, facts, options) for name, index in missing[:limit]),
                     *(
                         self._kept(each, members.get(name, []), facts, options, now)
                         if name in wanted
@@ -197,18 +214,36 @@ class LeaderWorkerSet(PodParent):
             )
         )
 
-    def _wanted(self, owned: Collection[kueue.Workload], options: IntegrationOptions) -> dict[str, int]:
+    def workload_names(self, options: IntegrationOptions, owned: Collection[kueue.Workload] = ()) -> tuple[str, ...]:
+        return tuple(self._wanted(owned, options))
+
+    def _is_its_own(self, workload: kueue.Workload, options: IntegrationOptions) -> bool:
+        """Whether a Workload under the name of a group, of which the set is not an owner, is as the set creates it: its
+        owner references were removed [LW10]. Any other keeps the group from having one."""
+        pod_sets = self.pod_sets(options)
+        counts = [each.count for each in workload.spec.pod_sets] == [each["count"] for each in pod_sets]
+        is_free = workload_owners.controller(workload) is None
+        return is_free and counts and parent_workloads.is_alike(workload, pod_sets)
+
+    def _room(self, owned: Collection[kueue.Workload]) -> int:
+        """How many Workloads this pass creates [LW12]. Inactive ones do not count as waiting."""
+        waiting = sum(not (states.is_reserved(w) or states.is_finished(w)) and states.is_active(w) for w in owned)
+        return max(0, min(_CREATED_AT_ONCE, WAITING_MAX - waiting))
+
+    def _wanted(
+        self, existing: Collection[kueue.Workload], options: IntegrationOptions, more: int = _CREATED_AT_ONCE
+    ) -> dict[str, int]:
         """The names that the Workloads of groups have, with the indexes: all that exist, and as many that do not as one
         pass creates. A set may request a million groups, and their names take seconds to derive."""
-        first = range(min(self.groups, len(owned) + _CREATED_AT_ONCE))
+        owned = [each for each in existing if parent_workloads.is_owned(self, each)]
+        first = range(min(self.groups, len(owned) + more))
         noted = (each.metadata.annotations.get(labels.COMPONENT_WORKLOAD_INDEX, "") for each in owned)
-        existing = {int(index) for index in noted if _INDEX.fullmatch(index)}
-        indexes = (*first, *sorted(index for index in existing if len(first) <= index < self.groups))
+        found = {int(index) for index in noted if _INDEX.fullmatch(index)}
+        indexes = (*first, *sorted(index for index in found if len(first) <= index < self.groups))
         return {self.workload_name(index, options): index for index in indexes}
 
     def _created(self, name: str, index: int, facts: ParentFacts, options: IntegrationOptions) -> Actions:
-        annotations = {labels.COMPONENT_WORKLOAD_INDEX: str(index)}
-        return parent_workloads.created(self, name, self.pod_sets(options), facts, options, annotations)
+        return parent_workloads.created(self, name, self.pod_sets(options), facts, options, _indexed(index))
 
     def _kept(
         self,
@@ -250,6 +285,11 @@ class LeaderWorkerSet(PodParent):
             role = WORKER if LEADER_NAME in pod.annotations else LEADER
         after = parent_pods.in_group(pod, self.workload_name(index, options), max(1, self.size), role, options)
         return parent_pods.replaced(pod, ObjectView(after).with_labels(queue) if queue else after)
+
+
+def _indexed(index: int) -> dict[str, str]:
+    """The annotation of the Workload of the group with this index."""
+    return {labels.COMPONENT_WORKLOAD_INDEX: str(index)}
 
 
 def _by_group(pods: tuple[Tree, ...], options: IntegrationOptions) -> dict[str, list[PodView]]:

@@ -27,6 +27,9 @@ from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.pod_parent import ParentFacts
 from pykueue.jobs.workloads import MissingClass
 
+# How many Workloads one object may have in a plan.
+WORKLOADS_MAX: Final = 10_000
+
 
 class OfflineContext(msgspec.Struct, frozen=True):
     """The objects beside a job that decide about its Workload."""
@@ -124,12 +127,16 @@ def workloads_of(
     tree = admission.default(row, parent.tree, facts, _known(), options)
     if not selection.is_managed(row, ObjectView(tree), namespace, options):
         return "names no queue"
+    count = row.parent(tree).workload_count
+    if count > WORKLOADS_MAX:
+        return f"requests {count} Workloads, maximum {WORKLOADS_MAX}"
     if not row.parent_type.is_reconciled:
         return _of_each_pod(tree, around, options, now)
     decided = parent_reconcile.reconcile(
         row,
         ParentFacts(
             tree=tree,
+            creates_max=WORKLOADS_MAX,
             namespace=namespace,
             is_managed=True,
             workload_priority_classes=around.workload_priority_classes,

@@ -8,6 +8,7 @@ from pykueue.jobs import selection
 from pykueue.jobs.facts import Ancestry
 from pykueue.jobs.kinds import JobIntegration, JobKinds
 from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_parent import ParentFacts
 from pykueue.jobs.sources import JobSources
 
@@ -20,19 +21,27 @@ async def read(
     found = sources.namespace_labels(namespace)
     ancestry, ancestor = Ancestry(), None
     named: dict[str, kueue.Workload] = {}
+    joined: list[kueue.Workload] = []
     is_managed = False
+    parent = None
     if tree is not None:
         parent = row.parent(tree)
         ancestry = await selection.ancestry(parent, kinds, options, sources.find)
         ancestor = selection.ancestor(ancestry, found or {}, kinds, options)
         is_managed = selection.is_managed(row, parent, found or {}, options)
-        looked_up = ((each, sources.workload(namespace, each)) for each in parent.workload_names(options))
+    # What changes fast is read after the last request.
+    owned, pods = sources.owned(row.kind, namespace, name), sources.pods_of(row, namespace, name)
+    if parent is not None:
+        looked_up = ((each, sources.workload(namespace, each)) for each in parent.workload_names(options, owned))
         named = {each: workload for each, workload in looked_up if workload is not None}
+        groups = sorted({PodView(pod).group_name(options) for pod in pods} - {"", *named})
+        joined = [each for group in groups if (each := sources.workload(namespace, group)) is not None]
     return ParentFacts(
         tree=tree,
-        workloads=sources.owned(row.kind, namespace, name),
+        workloads=owned,
         named=named,
-        pods=sources.pods_of(row, namespace, name),
+        joined=tuple(joined),
+        pods=pods,
         namespace=found,
         is_managed=is_managed,
         ancestry=ancestry,

@@ -155,12 +155,26 @@ def is_stopping(members: Sequence[PodView], options: IntegrationOptions, now: Na
     return (RequeueAfter(AGAIN),) if parent_pods.are_active(members, options, now) else ()
 
 
-def adoption(parent: PodParent, workload: kueue.Workload) -> Tree:
-    """The patch that makes the parent an owner of a Workload that exists under its name."""
+def adopted(parent: PodParent, workload: kueue.Workload, annotations: Mapping[str, str] | None = None) -> Actions:
+    """Make the parent an owner of a Workload that it uses, unless it is one."""
+    if is_owned(parent, workload):
+        return ()
     owners = [codec.to_tree(owner) for owner in workload.metadata.owner_references]
-    return {
-        "metadata": {
-            "ownerReferences": [*owners, owner_reference(parent)],
-            "annotations": owner_annotations(parent),
-        }
+    metadata: Tree = {
+        "ownerReferences": [*owners, owner_reference(parent)],
+        "annotations": {**owner_annotations(parent), **(annotations or {})},
+        "labels": workloads.uid_label(parent.uid),
     }
+    return (PatchWorkload(workload, {"metadata": metadata}),)
+
+
+def is_alike(workload: kueue.Workload, pod_sets: Sequence[Tree]) -> bool:
+    """Whether a Workload has these pod sets, but for the counts: quota and placement are decided by the same fields."""
+    if [each.name for each in workload.spec.pod_sets] != [each["name"] for each in pod_sets]:
+        return False
+    for theirs, ours in zip(map(codec.to_tree, workload.spec.pod_sets), pod_sets, strict=True):
+        if theirs.get("topologyRequest") != ours.get("topologyRequest"):
+            return False
+        if any(parent_pods.shape_changes(theirs["template"]["spec"], ours["template"]["spec"], "spec")):
+            return False
+    return True

@@ -253,13 +253,33 @@ def find(group: PodGroup, facts: JobFacts, options: IntegrationOptions, now: Nan
         return _adopted(group, found) or workload_matching.out_of_sync(group, found, now)
     if not prebuilt and found.spec.maximum_execution_time_seconds != workloads.maximum_execution_time(group):
         return workload_matching.unmatched(group, (found,), facts, options, now)
+    waiting = _of_other_roles(group, found)
     kept, excess, replaced, absent = _sorted_out(group, found, now)
     if not kept:
         return workload_matching.unmatched(group, (found,), facts, options, now)
     # The pods of a prebuilt Workload may be created one after another: one that does not exist yet was not lost.
     group = group.keeping(kept, absent=0 if prebuilt and not states.is_evicted(found) else absent)
     cleanup = (*_adopted(group, found), *_removed(group, excess), *pods.finalize(group.row.kind, replaced))
-    return cleanup or workload_sync.synced(group, found, facts, options) or Matched(found, group)
+    return cleanup or workload_sync.synced(group, found, facts, options) or Matched(found, group, waiting)
+
+
+def _of_other_roles(group: PodGroup, found: kueue.Workload) -> tuple[EmitJobEvent, ...]:
+    """A Warning Event on each gated pod whose role the Workload does not have [PG16]. Nothing starts such a pod, and it
+    does not count: the pod sets of a Workload with quota are immutable."""
+    if states.is_finished(found):
+        return ()
+    known = {pod_set.name for pod_set in found.spec.pod_sets}
+    return tuple(
+        EmitJobEvent(
+            pod.tree,
+            "ErrWorkloadCompose",
+            f"podSetInfo with the name '{pod.role}' is not found: Workload {states.key(found)} of the pod group has no"
+            " pod set for pods with these requests and this placement; the pod stays gated",
+            warning=True,
+        )
+        for pod in group.members
+        if is_active(pod) and pod.has_gate() and pod.role not in known
+    )
 
 
 def _serving(

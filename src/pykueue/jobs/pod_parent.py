@@ -12,7 +12,7 @@ reads the facts and applies the actions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import ClassVar, Final, Protocol, TypeAlias
 
 import msgspec
@@ -44,8 +44,12 @@ class ParentFacts(msgspec.Struct, frozen=True):
     workloads: tuple[kueue.Workload, ...] = ()
     # The Workloads with the names that the parent may use (`PodParent.workload_names`).
     named: Mapping[str, kueue.Workload] = msgspec.field(default_factory=dict)
+    # The Workloads of the groups that its pods belong to, under other names than these.
+    joined: tuple[kueue.Workload, ...] = ()
     # The pods that carry the parent's annotation, by name; managed or not.
     pods: tuple[Tree, ...] = ()
+    # How many Workloads may be created; None: as many as the kind creates in one pass.
+    creates_max: int | None = None
     # The labels of the namespace; None if the namespace does not exist.
     namespace: Mapping[str, str] | None = msgspec.field(default_factory=dict)
     # Whether the object is managed by its queue name and its namespace, without regard to its ancestors.
@@ -100,6 +104,11 @@ class PodParent(QueuedObject, ABC):
         return 1 if found is None else found
 
     @property
+    def workload_count(self) -> int:
+        """How many Workloads it has at most."""
+        return self.replicas
+
+    @property
     def is_ready(self) -> bool:
         """Whether some of its pods are ready, by its status."""
         return (unstructured.integer(self.status.get("readyReplicas")) or 0) > 0
@@ -145,8 +154,9 @@ class PodParent(QueuedObject, ABC):
 
     # --- Reconciler ---------------------------------------------------------------------------------------------------
 
-    def workload_names(self, options: IntegrationOptions) -> tuple[str, ...]:
-        """The names under which Workloads of the parent are looked up, whether it owns them or not."""
+    def workload_names(self, options: IntegrationOptions, owned: Collection[kueue.Workload] = ()) -> tuple[str, ...]:
+        """The names under which Workloads of the parent are looked up, whether it owns them or not. `owned`: those of
+        which it is an owner by name."""
         return ()
 
     @classmethod

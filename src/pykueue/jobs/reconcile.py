@@ -86,7 +86,8 @@ def reconcile(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now
     if found.workload is None:
         return _without_workload(job, facts, options)
     matched = _MatchedJob(job, facts, options, now, found.workload)
-    return next((actions for phase in _PHASES if (actions := phase(matched)) is not CONTINUE), DONE)
+    actions = next((actions for phase in _PHASES if (actions := phase(matched)) is not CONTINUE), DONE)
+    return (*found.events, *actions)
 
 
 def orphaned(found: tuple[Workload, ...], options: IntegrationOptions, now: Nanoseconds) -> Actions:

@@ -9,27 +9,29 @@ deleted         the Workload is deleted with the set and its last pod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from typing import Final
 
-from kubemachinery import codec, unstructured
+from kubemachinery import codec, selectors, unstructured
 from kubemachinery.field_errors import FieldError
-from kubemachinery.meta import Nanoseconds
+from kubemachinery.meta import LabelSelector, Nanoseconds
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels, names
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.validation import field_error
-from pykueue.jobs import parent_pods, parent_workloads, podsets
+from pykueue.jobs import parent_pods, parent_workloads, podsets, workloads
 from pykueue.jobs.actions import (
     Actions,
     ChangeWorkload,
+    DeleteObject,
     EmitJobEvent,
-    PatchWorkload,
     ResizeWorkload,
 )
 from pykueue.jobs.interface import PodSetTemplate
 from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.pod import KIND as POD
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_parent import Branches, ParentFacts, PodParent, stamped
 from pykueue.lifecycle import reservation, states
@@ -39,6 +41,10 @@ GROUP: Final = "apps"
 KIND: Final = "StatefulSet"
 
 REVISION: Final = "controller-revision-hash"
+
+# The name of a pod: that of its set, and its ordinal.
+_ORDINAL: Final = re.compile(r"(.+)-[0-9]+")
+_GROUPED: Final = (labels.POD_GROUP_NAME, labels.PREBUILT_WORKLOAD_NAME)
 
 _TEMPLATE: Final = ("spec", "template")
 _REPLICAS: Final = "spec.replicas"
@@ -58,6 +64,10 @@ class StatefulSet(PodParent):
     def is_of_another(self) -> bool:
         """Whether its template carries the mark of another framework, such as the sets of a LeaderWorkerSet."""
         return self.template.annotations.get(labels.POD_SUSPENDING_PARENT, FRAMEWORK) != FRAMEWORK
+
+    @property
+    def workload_count(self) -> int:
+        return 1
 
     # --- Webhook ------------------------------------------------------------------------------------------------------
 
@@ -84,7 +94,7 @@ class StatefulSet(PodParent):
 
     # --- Its Workload -------------------------------------------------------------------------------------------------
 
-    def workload_names(self, options: IntegrationOptions) -> tuple[str, ...]:
+    def workload_names(self, options: IntegrationOptions, owned: Collection[kueue.Workload] = ()) -> tuple[str, ...]:
         """The name with the UID, then the one that Kueue derived without it before 0.18 [SS6]."""
         return tuple(
             names.workload_name(KIND, GROUP, self.name, uid, short=options.short_names) for uid in (self.owner_uid, "")
@@ -101,22 +111,67 @@ class StatefulSet(PodParent):
     @classmethod
     def parent_of(cls, pod: ObjectView) -> str:
         owner = pod.controller
-        if owner is None or owner.kind != KIND or owner.api_version.rpartition("/")[0] != GROUP:
+        if owner is None:
+            # A pod of a set that was deleted without its pods: a later set of the name adopts it [SS13].
+            name = _ORDINAL.fullmatch(pod.name)
+            return name[1] if name and any(key in pod.annotations or key in pod.labels for key in _GROUPED) else ""
+        if owner.kind != KIND or owner.api_version.rpartition("/")[0] != GROUP:
             return ""
         return owner.name
 
     def reconcile(self, facts: ParentFacts, options: IntegrationOptions, now: Nanoseconds) -> Branches:
-        candidates = self.workload_names(options)
-        name = next((each for each in candidates if each in facts.named), candidates[0])
-        workload = facts.named.get(name)
         pods = tuple(map(PodView, facts.pods))
-        members = [pod for pod in pods if pod.group_name(options) == name]
-        marked = [self._marked(pod, name, workload, options) for pod in pods]
-        others = [pod for pod in pods if self._is_adopted(pod, name, options)]
+        ours = [pod for pod in pods if not (pod.is_finished or pod.is_deleting) and self._is_its_own(pod)]
+        used = {pod.group_name(options) for pod in ours}
+        workload = self._chosen(facts, used, options)
+        name = self.workload_names(options)[0] if workload is None else workload.metadata.name
+        by_group: dict[str, list[PodView]] = {}
+        for pod in pods:
+            by_group.setdefault(pod.group_name(options), []).append(pod)
+        others = [pod for pod in ours if self._controls(pod) and pod.group_name(options) not in ("", name)]
+        surplus = [
+            parent_workloads.is_stopping(by_group.get(each.metadata.name, []), options, now)
+            or parent_workloads.removed(each)
+            for each in facts.workloads
+            if parent_workloads.is_owned(self, each) and each.metadata.name not in (name, *used)
+        ]
         return (
-            self._workload(name, workload, members, facts, options, now),
-            *filter(None, (*marked, self._of_others(others, name, options))),
+            self._workload(name, workload, by_group.get(name, []), facts, options, now),
+            *surplus,
+            *filter(None, (self._marked(pod, name, workload, options) for pod in pods)),
+            *filter(None, (self._of_others(others, name, options),)),
         )
+
+    def _chosen(self, facts: ParentFacts, used: Collection[str], options: IntegrationOptions) -> kueue.Workload | None:
+        """The Workload of the set; None if it has to be created. One that its pods belong to is preferred: pods that
+        the set adopts from an earlier one stay in their group, and would otherwise count twice [SS13]."""
+        own = (facts.named[name] for name in self.workload_names(options) if name in facts.named)
+        owned = (each for each in facts.workloads if parent_workloads.is_owned(self, each))
+        candidates = (*own, *owned)
+        earlier = (each for each in facts.joined if self._continues(each, options))
+        in_use = (each for each in (*candidates, *earlier) if each.metadata.name in used)
+        return next(in_use, next(iter(candidates), None))
+
+    def _continues(self, workload: kueue.Workload, options: IntegrationOptions) -> bool:
+        """Whether the Workload of an earlier set of this name serves for this one: it was created for such a set, has
+        the same queue and pod set, and quota for enough pods if it has any."""
+        annotations = workload.metadata.annotations
+        is_ours = parent_workloads.owner_annotations(self).items() <= dict(annotations).items()
+        if not is_ours or states.is_finished(workload) or workloads.is_deleting(workload):
+            return False
+        if workload.spec.queue_name != (self.queue_name or None):
+            return False
+        if not parent_workloads.is_alike(workload, self.pod_sets(options)):
+            return False
+        return not states.is_reserved(workload) or workload.spec.pod_sets[0].count >= self.replicas
+
+    def _is_its_own(self, pod: PodView) -> bool:
+        """Whether the set controls a pod, or its controller is going to adopt it: one without a controller that has a
+        name of the set's pods and is selected."""
+        if pod.controller is not None:
+            return self._controls(pod)
+        selector = codec.from_tree(dict(unstructured.mapping(self.spec.get("selector"))), LabelSelector)
+        return selectors.compile(selector).matches(pod.labels)
 
     def _workload(
         self,
@@ -135,13 +190,16 @@ class StatefulSet(PodParent):
         if alone is not None:
             return alone
         if parent_workloads.is_replaceable(workload, members):
-            return parent_workloads.removed(workload)
+            # No Workload is created again under the name that was derived for an earlier set.
+            own = name in self.workload_names(options)
+            ended = [pod.tree for pod in members if not own and pod.has_gate() and not pod.is_deleting]
+            return (*(DeleteObject(POD, tree) for tree in ended), *parent_workloads.removed(workload))
         if states.is_finished(workload):
             return ()
         if self.replicas == 0:
             return self._held(workload, members, options, now)
         return (
-            *self._adopted(workload),
+            *parent_workloads.adopted(self, workload),
             *parent_workloads.synced(self, workload, facts, options),
             *self._resized(workload),
             *self._reshaped(workload),
@@ -157,11 +215,6 @@ class StatefulSet(PodParent):
             return ()
         changes = reservation.clear(workload, QuotaReservedReason.ON_HOLD, _ON_HOLD, options.lifecycle, now)
         return parent_workloads.is_stopping(members, options, now) or (ChangeWorkload(workload, changes),)
-
-    def _adopted(self, workload: kueue.Workload) -> Actions:
-        if parent_workloads.is_owned(self, workload):
-            return ()
-        return (PatchWorkload(workload, parent_workloads.adoption(self, workload)),)
 
     def _resized(self, workload: kueue.Workload) -> Actions:
         """The count follows the set while no quota is reserved [SS9]. With quota it stays: pods beyond it wait."""
@@ -223,11 +276,6 @@ class StatefulSet(PodParent):
 
     def _controls(self, pod: PodView) -> bool:
         return pod.controller is not None and pod.controller.uid == self.uid
-
-    def _is_adopted(self, pod: PodView, name: str, options: IntegrationOptions) -> bool:
-        """Whether the set controls a pod of another Workload: an earlier set was deleted without its pods."""
-        is_over = pod.is_finished or pod.is_deleting
-        return not is_over and self._controls(pod) and pod.group_name(options) not in ("", name)
 
     def _of_others(self, pods: list[PodView], name: str, options: IntegrationOptions) -> Actions:
         """A Warning Event while pods of the set use the quota of another Workload [SS13]."""

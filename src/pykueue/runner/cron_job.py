@@ -18,6 +18,8 @@ from pykueue.runner.cron_schedule import ScheduleError
 
 KIND: Final = Kind("batch", "CronJob", "cronjobs", (Version("v1", storage=True),))
 SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+# A due time is searched for back to here: a schedule that is due at all is due at least once in eight years.
+_LONGEST_AGO: Final = 8 * 366 * 24 * 3600 * meta.SECOND
 
 
 class CronPlan(msgspec.Struct, frozen=True):
@@ -85,6 +87,7 @@ def _earliest(owner: ObjectView, now: int) -> int:
     """From when on a due time counts: since the last Job, and no longer ago than the deadline."""
     last = unstructured.text(owner.status.get("lastScheduleTime")) or owner.creation_timestamp
     since = meta.parse_time(last) if last else now
+    since = max(since, now - _LONGEST_AGO)
     deadline = unstructured.integer(owner.spec.get("startingDeadlineSeconds"))
     return since if deadline is None else max(since, now - deadline * meta.SECOND)
 

@@ -12,6 +12,7 @@ are removed afterwards. The counts of a finished Job never change, so they need 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,7 @@ _FINISHED_TYPES: Final = ("Complete", "SuccessCriteriaMet", "Failed", "FailureTa
 _FIRST_PAUSE_SECONDS: Final = 10
 _LONGEST_PAUSE_SECONDS: Final = 600
 _AT_ONCE_MAX: Final = 500
+_INDEXES_MAX: Final = 1_000_000
 
 
 class JobPlan(msgspec.Struct, frozen=True):
@@ -207,8 +209,8 @@ def _count(job: Tree, seen: Sequence[_PodView]) -> _PodCounts:
     counts = _PodCounts(
         succeeded=unstructured.integer(status.get("succeeded")) or 0,
         failed=unstructured.integer(status.get("failed")) or 0,
-        completed=set(job_indexes.parse(unstructured.text(status.get("completedIndexes")), completions)),
-        failed_indexes=set(job_indexes.parse(unstructured.text(status.get("failedIndexes")), completions)),
+        completed=_indexes(status, "completedIndexes", completions),
+        failed_indexes=_indexes(status, "failedIndexes", completions),
         is_indexed=unstructured.get(job, "spec", "completionMode") == "Indexed",
     )
     tracked = {pod.uid for pod in seen if pod.is_tracked}
@@ -228,6 +230,11 @@ def _count(job: Tree, seen: Sequence[_PodView]) -> _PodCounts:
     failures = [found for pod in seen if (found := pod.failure) is not None]
     counts.failure = max(failures)[1] if failures else ""
     return counts
+
+
+def _indexes(status: Mapping[str, Any], name: str, completions: int) -> set[int]:
+    """The indexes that a status names; of a status that names more than a machine can have run, the first ones."""
+    return set(islice(job_indexes.parse(unstructured.text(status.get(name)), completions), _INDEXES_MAX))
 
 
 def _count_one(job: Tree, pod: _PodView, counts: _PodCounts, completions: int) -> None:
@@ -341,14 +348,19 @@ def _next_indexes(
 ) -> tuple[list[int | None], list[float]]:
     each_alone = unstructured.get(job, "spec", "backoffLimitPerIndex") is not None
     shared = 0.0 if each_alone else _pause(seen, now)
+    if shared > 0:
+        return [], [shared]  # a Job may have billions of indexes
     missing: list[int | None] = []
     wakes: list[float] = []
+    of_index: dict[int | None, list[_PodView]] = {}
+    for pod in seen if each_alone else ():
+        of_index.setdefault(pod.index, []).append(pod)
     for index in range(completions):
         if len(missing) == count:
             break
         if index in taken or index in counts.completed or index in counts.failed_indexes:
             continue
-        wait = _pause([pod for pod in seen if pod.index == index], now) if each_alone else shared
+        wait = _pause(of_index.get(index, ()), now)
         if wait > 0:
             wakes.append(wait)
         else:

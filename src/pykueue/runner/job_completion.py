@@ -183,10 +183,10 @@ def _by_failed_indexes(job: Tree, progress: JobProgress, now: int) -> JobOutcome
 def _by_success_policy(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
     for number, rule in unstructured.entries(job, "spec", "successPolicy", "rules"):
         text = unstructured.text(rule.get("succeededIndexes"))
-        named = set(job_indexes.parse(text, _number(job, "completions") or 0)) if text else None
-        done = progress.completed if named is None else progress.completed & named
-        wanted = unstructured.integer(rule.get("succeededCount")) or len(named or ())
-        if wanted and len(done) >= wanted:
+        completions = _number(job, "completions") or 0
+        done = job_indexes.among(progress.completed, text, completions) if text else len(progress.completed)
+        wanted = unstructured.integer(rule.get("succeededCount")) or job_indexes.count([text], completions)
+        if wanted and done >= wanted:
             return JobOutcome(True, "SuccessPolicy", f"Matched rules at index {number}")
     return None
 
