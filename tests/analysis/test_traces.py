@@ -80,8 +80,16 @@ def test_a_header_that_announces_another_number_of_jobs_is_reported() -> None:
 
 
 def test_a_file_without_jobs_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"t\.swf: has no job that ran"):
+    with pytest.raises(UsageError, match=r"t\.swf: has no line of a job"):
         of(HEAD)
+    with pytest.raises(UsageError, match=r"t\.swf: has no job that ran"):
+        of(HEAD + line(1, 0, ran=-1))
+
+
+@pytest.mark.parametrize("number", ["2147483648", "9" * 5000])
+def test_a_machine_of_more_processors_than_pods_can_be_is_refused(number: str) -> None:
+    with pytest.raises(UsageError, match=rf"t\.swf: MaxProcs {number}: is larger than 2147483647"):
+        of(f"; MaxProcs: {number}\n" + line(1, 0))
 
 
 def test_jobs_that_are_out_of_order_are_sorted() -> None:

@@ -233,6 +233,17 @@ def test_names_that_cannot_be_read_are_refused_with_their_file(folder: Path, tex
     assert sentence.startswith("four.swf.names.json: is not an object of lists of names: ")
 
 
+@pytest.mark.parametrize("name", ["four.swf", "four.swf.gz"])
+def test_a_file_is_read_by_its_bytes_and_not_by_its_name(folder: Path, name: str) -> None:
+    text = (HEAD + LINES).replace("\n", "\r\n")
+    (folder / name).write_bytes(text.encode("utf-8-sig"))
+    (folder / f"{name}.names.json").write_text('{"queue": ["queue-1"]}', encoding="utf-8-sig")
+    expected = run("--trace", name, "-f", "twice.yaml").output
+    assert expected.startswith(f"4 jobs of {name};")
+    (folder / name).write_bytes(gzip.compress(text.encode()))
+    assert run("--trace", name, "-f", "twice.yaml").output == expected
+
+
 def test_a_compressed_file_that_is_damaged_is_refused(folder: Path) -> None:
     packed = bytearray(gzip.compress(LINES.encode()))
     packed[12:20] = b"\xff" * 8

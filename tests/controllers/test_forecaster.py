@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,14 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubemachinery.client.errors import KubeError
 from kubemachinery.client.transport import ApiRequest
 from pykueue.api import labels
+from pykueue.api.kueue import ClusterQueue
+from pykueue.client import job_forecast
 from pykueue.controllers.forecast_question import ForecastAnswer, ForecastQuestion
 from pykueue.controllers.forecaster import (
     REFRESHED_SECONDS,
     Forecaster,
     ForecastFailed,
     ForecastWorker,
+    InlineWorker,
     QueueCalibration,
 )
 from pykueue.errors import PykueueError
@@ -302,6 +307,115 @@ def test_decisions_are_the_same_without_forecasts_and_with_a_dead_worker() -> No
     assert all(admitted for _, admitted in with_forecasts)
     assert starts(True, DeadWorker()) == with_forecasts
     assert starts(False, None) == with_forecasts
+
+
+# --- Questions that fail ----------------------------------------------------------------------------------------------
+
+
+class FailsFor:
+    """A worker that fails after some seconds if the question is about a ClusterQueue, and answers otherwise."""
+
+    def __init__(self, cluster_queue: str, error: Exception, seconds: float = 60.0) -> None:
+        self._cluster_queue = cluster_queue
+        self._error = error
+        self._seconds = seconds
+        self._inline = InlineWorker()
+        self.asked = 0
+
+    async def ask(self, question: ForecastQuestion) -> ForecastAnswer:
+        names = [each.metadata.name for each in question.case.objects if isinstance(each, ClusterQueue)]
+        if self._cluster_queue not in names:
+            return await self._inline.ask(question)
+        self.asked += 1
+        await asyncio.sleep(self._seconds)
+        raise self._error
+
+    async def close(self) -> None:
+        pass
+
+
+def two_scopes(kueue: Kueue, worker: ForecastWorker) -> Forecaster:
+    """Waiting jobs in the ClusterQueues `physics` and `lab`, of two scopes; `lab` has two LocalQueues."""
+    queues(kueue)
+    kueue.apply(cluster_queue("lab", 1), local_queue("lab"), local_queue("lab-too", "lab"))
+    for queue in ("physics", "lab", "lab-too"):
+        for number in range(2):
+            kueue.submit(["sleep", "600"], name=f"{queue}-{number}", queue=queue, cpu=1, time_limit_seconds=900)
+    kueue.advance(10)
+    forecaster = forecaster_of(kueue)
+    forecaster._worker = worker
+    return forecaster
+
+
+def test_a_scope_whose_forecast_fails_leaves_those_of_others(kueue: Kueue) -> None:  # [FC13]
+    worker = FailsFor("lab", ForecastFailed("the forecast took longer than 60 s"))
+    two_scopes(kueue, worker)
+    client = kueue._client.api_client
+    asked = [("default", name) for name in ("lab", "lab-too", "physics")]
+    before = kueue.now()
+    known = kueue._run(job_forecast.of_local_queues(client, asked))
+    assert [name for name in known.items if known.items[name].p50 is not None]
+    assert set(known.items) == {item["workload"] for item in view(kueue, PHYSICS)["items"]}
+    reason = "the forecast took longer than 60 s"
+    assert known.problems == {"default/lab": reason, "default/lab-too": reason}
+    # The second LocalQueue of the same scope does not wait for another computation.
+    assert (kueue.now() - before).total_seconds() < 65
+    assert worker.asked == 1
+    kueue.advance(60)
+    kueue._run(job_forecast.of_local_queues(client, asked[:1]))
+    assert worker.asked == 2
+
+
+PHYSICS = "namespaces/default/localqueues/physics/forecast"
+
+
+def test_an_answer_that_is_up_to_date_does_not_wait_for_another_scope(kueue: Kueue) -> None:  # [FC13]
+    forecaster = two_scopes(kueue, FailsFor("lab", ForecastFailed("too slow")))
+
+    async def work() -> float:
+        first = await forecaster.of("physics")
+        slow = asyncio.create_task(forecaster.of("lab"))
+        await asyncio.sleep(1)
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        assert await forecaster.of("physics") == first
+        took = loop.time() - before
+        with pytest.raises(ForecastFailed, match="too slow"):
+            await slow
+        return took
+
+    assert kueue._run(work()) == 0
+
+
+def test_a_question_that_raises_does_not_end_the_manager(
+    kueue: Kueue, caplog: pytest.LogCaptureFixture
+) -> None:  # [FC-L4]
+    forecaster = two_scopes(kueue, FailsFor("lab", KeyError("lab"), seconds=0))
+    for name in ("lab", "physics"):
+        forecaster.ask_later(name)
+    kueue.advance(130)
+    assert forecaster.kept("physics") is not None
+    assert "the forecast of ClusterQueues lab failed" in caplog.text
+    with pytest.raises(KubeError, match="could not be computed; the log of the manager has the reason"):
+        kueue.forecast("lab-1")
+    forecaster._worker = InlineWorker()
+    assert found(kueue, "lab-1").p50 is not None
+
+
+def test_a_cluster_queue_that_moves_to_another_cohort_has_one_forecast(kueue: Kueue) -> None:
+    two_scopes(kueue, InlineWorker())
+    found(kueue, "physics-1")
+    metric = "pykueue_forecast_wait_seconds"
+    assert len(values(kueue, metric)) == 2
+    for name in ("physics", "lab"):
+        moved = cluster_queue(name, 1)
+        moved["spec"]["cohortName"] = "all"
+        kueue.apply(moved)
+    kueue.advance(2)
+    assert values(kueue, metric) == []
+    found(kueue, "physics-1")
+    assert len(values(kueue, metric)) == 2
+    assert len(forecaster_of(kueue)._kept) == 1
 
 
 # --- What is shown without a question ---------------------------------------------------------------------------------

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
+
 import pytest
 
 from kubemachinery.errors import UsageError
@@ -40,6 +44,9 @@ def test_fractions_of_seconds_are_cut() -> None:
         ("1 2 3", "t, line 812: has 3 fields; a job of the Standard Workload Format has 18"),
         (JOB.replace("100", "x"), "t, line 812: a field is no number"),
         (JOB.replace("100", "nan"), "t, line 812: a field is no number"),
+        (JOB.replace("100", "1_00"), "t, line 812: a field is no number"),
+        (JOB.replace("100", "\u0661"), "t, line 812: a field is no number"),
+        (JOB.replace("100", "1e999"), "t, line 812: a field is no number"),
         (JOB.replace("100", "inf"), "t, line 812: a field is no number"),
         (JOB.replace(" 100 ", " -5 "), "t, line 812: the time of submission is negative"),
         (JOB.replace(" 5 ", " -2 "), "t, line 812: the waiting time is negative"),
@@ -65,3 +72,52 @@ def test_the_most_processors_in_use_are_those_of_jobs_that_ran_at_the_same_time(
     assert swf.most_used(jobs) == 7
     assert swf.most_used(jobs[2:]) == 5
     assert swf.most_used(()) == 1
+
+
+# --- Bytes ------------------------------------------------------------------------------------------------------------
+
+TEXT = f"; MaxProcs: 128\n; Note: M\u00fcnchen\n\n{JOB}\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TEXT.encode("utf-8-sig"),
+        TEXT.replace("\n", "\r\n").encode(),
+        TEXT.replace("\n", "\r\n").encode("utf-8-sig"),
+        TEXT.replace("\n", "\r").encode(),
+        TEXT.encode("latin-1"),
+        TEXT.replace("\u00fc", "\x0c\x1c\u2028").encode(),
+        gzip.compress(TEXT.encode()),
+        gzip.compress(TEXT.encode("utf-8-sig")),
+        gzip.compress(TEXT[:20].encode()) + gzip.compress(TEXT[20:].encode()),
+    ],
+    ids=["mark", "crlf", "mark and crlf", "cr", "latin-1", "control characters", "gzip", "gzip and mark", "two gzips"],
+)
+def test_bytes_whose_meaning_is_certain_are_read(data: bytes) -> None:
+    found = swf.read(swf.decode(data, "t"), "t")
+    assert (found.jobs, found.number("MaxProcs")) == (swf.read(TEXT, "t").jobs, 128)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (TEXT.encode("utf-16"), "t: is UTF-16 text; a trace is UTF-8 text, as it is or compressed by gzip"),
+        (TEXT.encode("utf-16-be"), "t: contains NUL bytes; a trace is UTF-8 text, as it is or compressed by gzip"),
+        (gzip.compress(TEXT.encode("utf-16")), "t: is UTF-16 text; a trace is UTF-8 text,"),
+        (lzma.compress(TEXT.encode()), "t: is compressed by xz; a trace"),
+        (bz2.compress(TEXT.encode()), "t: is compressed by bzip2; a trace"),
+        (b"PK\x03\x04rest", "t: is a zip archive; a trace"),
+        (gzip.compress(TEXT.encode())[:-12], "t: is a damaged gzip file: "),
+        (gzip.compress(TEXT.encode()) + b"rest", "t: is a damaged gzip file: "),
+    ],
+)
+def test_other_bytes_are_refused_with_a_sentence(data: bytes, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        swf.decode(data, "t")
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_compressed_file_is_not_unpacked_beyond_the_largest_size() -> None:
+    with pytest.raises(UsageError, match="t: has more than 1 MiB"):
+        swf.decode(gzip.compress(bytes(2**21)), "t", limit=2**20)

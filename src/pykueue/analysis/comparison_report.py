@@ -121,8 +121,8 @@ def following(comparison: PolicyComparison) -> list[str]:
         if column.replay.looped:
             count = wording.counted(len(column.replay.looped), "job")
             found.append(
-                f"{_sentence(column.name)}: {count} preempt each other in turns, and of a loop only three rounds are"
-                f" replayed: {_named(column.replay.looped)}."
+                f"{_sentence(column.name)}: {count} preempt each other in turns, and of a loop only the first rounds"
+                f" are replayed: {_named(column.replay.looped)}."
             )
     found += [f"{_sentence(notice)}." for notice in comparison.notices]
     found.append(f"Not known: {'; '.join(CANNOT_KNOW)}.")

@@ -28,7 +28,7 @@ from pykueue.history.records import (
     Seconds,
     WorkloadRecord,
 )
-from pykueue.history.swf import LONGEST, SwfFile, SwfJob, most_used
+from pykueue.history.swf import LONGEST, MOST, SwfFile, SwfJob, most_used
 
 PodSets = tuple[kueue.PodSet, ...]
 
@@ -245,7 +245,15 @@ def of_swf(file: SwfFile, source: str, mapping: SwfMapping) -> Trace:
     """
     start = file.number("UnixStartTime") or 0
     if start > LONGEST:
-        raise UsageError(f"{source}: UnixStartTime {start}: is later than {LONGEST} s after 1970")
+        raise UsageError(
+            f"{source}: UnixStartTime {file.header['UnixStartTime']}: is later than {LONGEST} s after 1970"
+        )
+    size_field = "MaxProcs" if file.number("MaxProcs") else "MaxNodes"
+    size = file.number(size_field)
+    if size is not None and size > MOST:
+        raise UsageError(f"{source}: {size_field} {file.header[size_field]}: is larger than {MOST}")
+    if not file.jobs:
+        raise UsageError(f"{source}: has no line of a job")
     jobs: list[TraceJob] = []
     absent = 0
     pod_sets: dict[int, PodSets] = {}
@@ -268,7 +276,7 @@ def of_swf(file: SwfFile, source: str, mapping: SwfMapping) -> Trace:
     expected = file.number("MaxJobs")
     if expected is not None and expected != len(file.jobs) and not file.left_out:
         notices.append(f"the header announces {wording.counted(expected, 'job')}, and the file has {len(file.jobs)}")
-    processors_max = file.number("MaxProcs") or file.number("MaxNodes") or most_used(file.jobs)
+    processors_max = size or most_used(file.jobs)
     return Trace(
         source=source,
         begin=jobs[0].submitted,

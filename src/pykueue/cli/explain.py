@@ -167,7 +167,9 @@ def forecast_lines(found: tuple[ForecastDocument, ForecastItem] | str | None) ->
     if found is None:
         return []
     if isinstance(found, str):
-        return ["", "When", f"  no forecast: {found.removeprefix('there is no forecast: ')}"]
+        from pykueue.client import job_forecast
+
+        return ["", "When", f"  no forecast: {found.removeprefix(job_forecast.NO_FORECAST)}"]
     return ["", "When", *(f"  {line}" for line in words.lines(*found, datetime.now().astimezone()))]
 
 

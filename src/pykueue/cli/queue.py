@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kubemachinery.client.client import ApiClient
+    from pykueue.client.job_forecast import QueueForecasts
     from pykueue.client.queue_entries import QueueEntry
     from pykueue.history.documents import WorkloadTrouble
     from pykueue.projection.documents import ForecastItem
@@ -62,15 +63,19 @@ def command(
     Jobs without a Workload are shown if their kind is in use: Jobs, pods, and kinds that have Workloads or warnings. -a
     looks for those of every kind.
     """
+    if thorough and not eta:
+        raise UsageError("--thorough computes forecasts; it needs --eta")
     if trouble:
         if everything:
             raise UsageError("--trouble shows jobs that are not finished; it cannot be combined with --all")
+        if eta:
+            raise UsageError("--trouble shows no forecasts; it cannot be combined with --eta")
         _show_troubles(connection, queue, all_namespaces, form)
         return
     from kubemachinery.clock import SystemClock
     from pykueue.client import listing, queue_entries
 
-    forecasts: dict[str, ForecastItem] = {}
+    forecasts: list[QueueForecasts] = []
 
     async def work(client: ApiClient, namespace: str) -> list[QueueEntry]:
         where, present = "" if all_namespaces else namespace, now if everything else None
@@ -84,14 +89,15 @@ def command(
             from pykueue.client import job_forecast  # what it imports is half of the processor time of this command
 
             waiting = [(entry.namespace, entry.queue) for entry in of_queue if entry.status.state == "Waiting"]
-            known = await job_forecast.of_local_queues(client, waiting, is_thorough=thorough)
-            forecasts.update(known.items)
-            for local_queue, problem in known.problems.items():
-                click.echo(f"the server has no forecast of LocalQueue {local_queue}: {problem}", err=True)
+            forecasts.append(await job_forecast.of_local_queues(client, waiting, is_thorough=thorough))
         return of_queue
 
     now = SystemClock().now()
     rows = [entry for entry in connection.talk(work) if everything or not entry.status.state.is_finished]
+    known = forecasts[-1] if forecasts else None
+    if known is not None:
+        _report("no forecast of", known.problems)
+        _report("the forecast is not up to date of", known.warnings)
     columns: list[TableColumn[QueueEntry]] = [
         *(
             [TableColumn[queue_entries.QueueEntry]("NAMESPACE", lambda entry: entry.namespace)]
@@ -105,7 +111,7 @@ def command(
         TableColumn("POSITION", lambda entry: "" if entry.position is None else str(entry.position)),
         TableColumn("PODS", lambda entry: str(entry.pods)),
         TableColumn("REQUESTS", lambda entry: entry.requests),
-        *(_eta_columns(forecasts) if eta else []),
+        *(_eta_columns(known.items) if known is not None else []),
         TableColumn("AGE", lambda entry: listing.age(entry.created, now)),
         *(_past_columns() if everything else []),
         TableColumn("PRIORITY", lambda entry: str(entry.priority), wide=True),
@@ -119,7 +125,7 @@ def command(
         columns,
         form,
         name=lambda entry: entry.title,
-        tree=lambda entry: _with_forecast(entry, forecasts),
+        tree=lambda entry: entry.tree if known is None else _with_forecast(entry, known),
         nothing="no jobs" if everything else "no jobs are waiting or running; -a also shows finished jobs",
     )
 
@@ -180,11 +186,33 @@ def _eta_columns(forecasts: Mapping[str, ForecastItem]) -> list[TableColumn[Queu
     ]
 
 
-def _with_forecast(entry: QueueEntry, forecasts: Mapping[str, ForecastItem]) -> Mapping[str, Any]:
+def _with_forecast(entry: QueueEntry, known: QueueForecasts) -> Mapping[str, Any]:
+    """The object with its forecast; of one that has none because the question failed, with the reason."""
     from kubemachinery import codec
 
-    item = forecasts.get(f"{entry.namespace}/{entry.workload}")
-    return entry.tree if item is None else {**entry.tree, "forecast": codec.to_tree(item)}
+    workload, local_queue = f"{entry.namespace}/{entry.workload}", f"{entry.namespace}/{entry.queue}"
+    item = known.items.get(workload)
+    if item is not None:
+        warning = known.warnings.get(local_queue)
+        return {**entry.tree, "forecast": {**codec.to_tree(item), **({"warning": warning} if warning else {})}}
+    problem = known.problems.get(local_queue)
+    if problem is None or entry.status.state != "Waiting":
+        return entry.tree
+    return {**entry.tree, "forecast": {"workload": workload, "reason": problem}}
+
+
+_NAMED_MAX: Final = 5
+
+
+def _report(what: str, reasons: Mapping[str, str]) -> None:
+    """Write one line for each reason on stderr, with the LocalQueues that it is about."""
+    by_reason: dict[str, list[str]] = {}
+    for local_queue, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(local_queue)
+    for reason, names in by_reason.items():
+        noun = "LocalQueue" if len(names) == 1 else "LocalQueues"
+        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        click.echo(f"{what} {noun} {', '.join(names[:_NAMED_MAX])}{more}: {reason}", err=True)
 
 
 def _planned_start(entry: QueueEntry) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
+import codecs
 import signal
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,12 +107,11 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 def _file(options: TraceOptions) -> Trace:
     path = Path(options.trace)
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8", errors="replace")
+        with path.open("rb") as file:
+            data = file.read(swf.BYTES + 1)
     except OSError as error:
         raise UsageError(f"--trace {path}: {error.strerror or error}") from None
-    except (EOFError, ValueError, zlib.error) as error:
-        raise UsageError(f"--trace {path}: {error}") from None
+    text = swf.decode(data, f"--trace {path}")
     names = _names(path.with_name(f"{path.name}.names.json"))
     mapping = SwfMapping(per_processor=traces.per_processor(options.per_processor), names=names)
     return traces.of_swf(swf.read(text, str(path), leave_out=options.ignore_bad_lines), str(path), mapping)
@@ -122,7 +120,7 @@ def _file(options: TraceOptions) -> Trace:
 def _names(path: Path) -> dict[str, list[str]]:
     """The names behind the numbers of a trace file, by column; none if there is no such file beside it."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
+        return msgspec.json.decode(path.read_bytes().removeprefix(codecs.BOM_UTF8), type=dict[str, list[str]])
     except FileNotFoundError:
         return {}
     except OSError as error:

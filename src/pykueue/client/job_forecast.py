@@ -17,14 +17,22 @@ from pykueue.projection.documents import FORECAST, ForecastDocument, ForecastIte
 _TIMEOUT_SECONDS: Final = 90.0
 
 
+# What the server writes before the reason.
+NO_FORECAST: Final = "there is no forecast: "
+# How many questions in a row may stay without an answer, each for as long as the time above.
+_UNANSWERED_MAX: Final = 2
+
+
 @dataclass(frozen=True, slots=True)
 class QueueForecasts:
-    """The forecasts of several LocalQueues: those that there are, and why others are missing."""
+    """The forecasts of several LocalQueues: those that there are, and why others are missing or old."""
 
     # By namespace/name of the Workload.
     items: dict[str, ForecastItem] = field(default_factory=dict)
-    # By namespace/name of the LocalQueue.
+    # By namespace/name of the LocalQueue: why its Workloads have no forecast.
     problems: dict[str, str] = field(default_factory=dict)
+    # By namespace/name of the LocalQueue: why its forecasts are older than they should be, and when they were made.
+    warnings: dict[str, str] = field(default_factory=dict)
 
 
 async def of_workload(
@@ -47,14 +55,26 @@ async def of_local_queues(
     """The forecasts of the pending Workloads of LocalQueues, given as namespace and name. The failure of one leaves the
     others as they are."""
     forecasts = QueueForecasts()
+    unanswered = 0
     for namespace, name in sorted(set(queues)):
+        local_queue = f"{namespace}/{name}"
+        if unanswered >= _UNANSWERED_MAX:
+            forecasts.problems[local_queue] = "not asked for: the server has not answered for other LocalQueues"
+            continue
         try:
             found = await _read(client, f"namespaces/{namespace}/localqueues/{name}", is_thorough=is_thorough)
+        except errors.NoSuchKind:
+            forecasts.problems[local_queue] = "the server has no forecasts (feature gate StartForecast)"
+            continue
         except errors.NotFound:
+            continue  # the message of its Workloads has the reason
+        except (errors.KubeError, codec.DecodeError) as error:
+            unanswered = unanswered + 1 if isinstance(error, errors.Unanswered | errors.Busy) else 0
+            forecasts.problems[local_queue] = str(error).removeprefix(NO_FORECAST)
             continue
-        except errors.KubeError as error:
-            forecasts.problems[f"{namespace}/{name}"] = str(error)
-            continue
+        unanswered = 0
+        if found.warning:
+            forecasts.warnings[local_queue] = f"{found.warning}; made at {found.made}"
         forecasts.items.update((item.workload, item) for item in found.items)
     return forecasts
 
@@ -62,5 +82,6 @@ async def of_local_queues(
 async def _read(client: ApiClient, path: str, *, is_thorough: bool) -> ForecastDocument:
     query = (("thorough", "1"),) if is_thorough else ()
     address = f"/apis/{GROUP}/{VERSION}/{path}/{FORECAST}"
-    answer = await client.request(ApiRequest("GET", address, query, timeout_seconds=_TIMEOUT_SECONDS))
+    request = ApiRequest("GET", address, query, timeout_seconds=_TIMEOUT_SECONDS)
+    answer = await client.request(request, repeats=False)
     return codec.decode(answer.body, ForecastDocument)

@@ -194,6 +194,13 @@ class ScopeForecast(NamedTuple):
     warning: str = ""
 
 
+class _Failure(NamedTuple):
+    """A question that failed: why, and until when it is not asked again."""
+
+    reason: str
+    until: Nanoseconds
+
+
 class _Facts(NamedTuple):
     """What an answer depends on: it is the same as long as they are equal."""
 
@@ -270,11 +277,11 @@ class Forecaster:
         self._budgets = budgets
         self._kept: dict[tuple[str, ...], tuple[_Facts, ForecastAnswer]] = {}
         self._by_key: dict[tuple[str, ...], dict[str, StartForecast]] = {}  # the items of the kept answers
+        self._failed: dict[tuple[str, ...], _Failure] = {}  # scopes whose last question failed
         self.revision = 0  # how many answers there were
         self._asked: dict[str, Nanoseconds] = {}  # by ClusterQueue, the last question
         self._has_question = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._has_warned = False
         self._shown: OrderedDict[str, list[_Shown]] = OrderedDict()
         self.calibrations: dict[str, QueueCalibration] = {}
         self._has_loaded = False
@@ -315,6 +322,8 @@ class Forecaster:
         """Of each ClusterQueue with a kept answer: the seconds to P50 and P90 of its pending Workload of median P50."""
         for queues, (_, answer) in sorted(self._kept.items()):
             for name in queues:
+                if self._world.scope_queues(name) != queues:
+                    continue  # it has moved to another scope since
                 found = sorted(
                     (item.p50, item.p90)
                     for item in answer.result.items
@@ -358,35 +367,76 @@ class Forecaster:
         since = self._clock.now() - REFRESHED_SECONDS * SECOND
         self._asked = {name: at for name, at in self._asked.items() if at >= since}
         for name in sorted(self._asked):
-            with suppress(ForecastFailed):  # logged; the last answer stays
+            with suppress(ForecastFailed):  # logged; the last answer stays, and other scopes have theirs
                 await self._up_to_date(name)
 
     async def _up_to_date(self, cluster_queue: str, *, is_thorough: bool = False) -> ScopeForecast:
+        # What is known does not wait for the computation of the answer for another scope.
+        known = None if is_thorough else self._known(self._world.scope_queues(cluster_queue))
+        if known is not None:
+            return known
         async with self._lock:
             queues = self._world.scope_queues(cluster_queue)
-            objects = [*self._shaping(), *self._workloads(queues)]
-            facts = _facts(objects, self._budgets.revisions() if self._budgets is not None else ())
-            before = self._kept.get(queues)
-            now = self._clock.now()
-            if before is not None and not is_thorough and not _is_outdated(before, facts, now):
-                return ScopeForecast(before[1])
+            known = None if is_thorough else self._known(queues)
+            if known is not None:
+                return known
+            objects = self._objects(queues)
+            facts, now = self._facts_of(objects), self._clock.now()
             try:
                 answer = await self._worker.ask(await self._question(objects, queues, now, is_thorough))
             except ForecastFailed as error:
-                if not self._has_warned:
-                    log.warning("forecasts are not up to date: %s", error)
-                self._has_warned = True
-                if before is None:
-                    raise
-                return ScopeForecast(before[1], str(error))
-            self._has_warned = False
+                if queues not in self._failed:
+                    log.warning("forecasts of ClusterQueues %s are not up to date: %s", ", ".join(queues), error)
+                return self._fail(queues, str(error), now)
+            except Exception:
+                log.exception("the forecast of ClusterQueues %s failed", ", ".join(queues))
+                reason = "the forecast could not be computed; the log of the manager has the reason"
+                return self._fail(queues, reason, now)
+            self._failed.pop(queues, None)
             shown = self._corrected(answer)
-            self._kept[queues] = facts, shown
-            self._by_key[queues] = {item.key: item for item in shown.result.items}
-            self.revision += 1
+            self._keep(queues, facts, shown)
             self._remember(answer, shown)
             await self._save()
             return ScopeForecast(shown)
+
+    def _known(self, queues: tuple[str, ...]) -> ScopeForecast | None:
+        """What is answered without a computation: an answer that is up to date, or the last failure, for as long as
+        the question took [FC13]. Raises ForecastFailed if it failed and there is no older answer."""
+        before = self._kept.get(queues)
+        if before is not None and not _is_outdated(before, self._facts_of(self._objects(queues)), self._clock.now()):
+            return ScopeForecast(before[1])
+        failure = self._failed.get(queues)
+        if failure is None or self._clock.now() >= failure.until:
+            return None
+        if before is None:
+            raise ForecastFailed(failure.reason)
+        return ScopeForecast(before[1], failure.reason)
+
+    def _fail(self, queues: tuple[str, ...], reason: str, asked: Nanoseconds) -> ScopeForecast:
+        """Keep the failure of a question, and return the last answer with the reason."""
+        now = self._clock.now()
+        self._failed[queues] = _Failure(reason, now + (now - asked))
+        before = self._kept.get(queues)
+        if before is None:
+            raise ForecastFailed(reason)
+        return ScopeForecast(before[1], reason)
+
+    def _keep(self, queues: tuple[str, ...], facts: _Facts, shown: ForecastAnswer) -> None:
+        """Keep an answer, and drop those of scopes that do not exist any more: a ClusterQueue may have moved to another
+        cohort."""
+        scopes = {self._world.scope_queues(name) for name in self._world.cluster_queues}
+        for gone in [each for each in self._kept if each not in scopes]:
+            del self._kept[gone], self._by_key[gone]
+        self._failed = {each: failure for each, failure in self._failed.items() if each in scopes}
+        self._kept[queues] = facts, shown
+        self._by_key[queues] = {item.key: item for item in shown.result.items}
+        self.revision += 1
+
+    def _objects(self, queues: tuple[str, ...]) -> list[WatchedObject]:
+        return [*self._shaping(), *self._workloads(queues)]
+
+    def _facts_of(self, objects: Sequence[WatchedObject]) -> _Facts:
+        return _facts(objects, self._budgets.revisions() if self._budgets is not None else ())
 
     def _corrected(self, answer: ForecastAnswer) -> ForecastAnswer:
         """The answer as it is shown: with corrections, and no later than planned starts [FC8]."""

@@ -14,7 +14,11 @@ begin with `;` are comments, and those of the form `; MaxProcs: 128` are the hea
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -29,6 +33,7 @@ from pykueue.history.learning import name_shape
 _STATUS: Final = {"Succeeded": 1, "Failed": 0, "Cancelled": 5}
 _FIELDS: Final = 18
 _UNKNOWN: Final = -1
+_DIGITS: Final = 18
 
 
 class SwfTrace(msgspec.Struct, frozen=True):
@@ -71,7 +76,10 @@ class SwfFile(msgspec.Struct, frozen=True):
     def number(self, name: str) -> int | None:
         """A positive number of the header, such as `MaxProcs`; None without one."""
         text = self.header.get(name, "").split(" ")[0]
-        return int(text) if text.isascii() and text.isdecimal() and int(text) else None
+        if not (text.isascii() and text.isdecimal()):
+            return None
+        # Python converts no text of thousands of digits. Any number of so many digits is beyond every bound.
+        return (int(text) if len(text) <= _DIGITS else 10**_DIGITS) or None
 
 
 class _Numbers:
@@ -166,7 +174,47 @@ def _seconds(text: str | None) -> int:
 # the trace, which has the same bound; so all of them are in years of four digits, which times of the API have.
 LONGEST: Final = 2**36
 # The most processors that a job can have: a processor is a pod, and their count is a number of 32 bits.
-_MOST: Final = 2**31 - 1
+MOST: Final = 2**31 - 1
+
+
+# The largest file that is read, and the largest text of a compressed one.
+BYTES: Final = 512 * 1024 * 1024
+_GZIP: Final = b"\x1f\x8b"
+# The first bytes of files that are not read, and what they are.
+_OTHERS: Final = {
+    b"\xfd7zXZ\x00": "compressed by xz",
+    b"BZh": "compressed by bzip2",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"PK\x03\x04": "a zip archive",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+    b"\x00\x00\xfe\xff": "UTF-32 text",
+}
+
+
+def decode(data: bytes, source: str, limit: int = BYTES) -> str:
+    """The text of a file: UTF-8, with or without a byte order mark, and as it is or compressed by gzip, whatever the
+    name of the file. Comments in other encodings of one byte are accepted; numbers are ASCII in all of them."""
+    if data.startswith(_GZIP):
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+                data = packed.read(limit + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UsageError(f"{source}: is a damaged gzip file: {error}") from None
+    if len(data) > limit:
+        raise UsageError(f"{source}: has more than {limit // 2**20} MiB")
+    for start, what in _OTHERS.items():
+        if data.startswith(start):
+            raise UsageError(f"{source}: is {what}; a trace is UTF-8 text, as it is or compressed by gzip")
+    if b"\x00" in data:
+        raise UsageError(f"{source}: contains NUL bytes; a trace is UTF-8 text, as it is or compressed by gzip")
+    return data.decode("utf-8-sig", errors="replace")
+
+
+# Not `splitlines`: it also ends lines at control characters, which comments may contain.
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+# `float` also accepts `1_000`, digits of other scripts and `infinity`, which are no numbers of the format.
+_OF_NUMBERS: Final = frozenset("0123456789+-.eE")
 
 
 def read(text: str, source: str, *, leave_out: bool = False) -> SwfFile:
@@ -176,7 +224,7 @@ def read(text: str, source: str, *, leave_out: bool = False) -> SwfFile:
     left out, and reported in the result.
     """
     jobs, header, bad = [], dict[str, str](), []
-    for place, line in enumerate(text.splitlines(), start=1):
+    for place, line in enumerate(_LINE_END.split(text), start=1):
         if not line.strip():
             continue
         if line.lstrip().startswith(";"):
@@ -218,9 +266,12 @@ def _job(fields: Sequence[str]) -> SwfJob | str:
     """The job of a line, or why it is none."""
     if len(fields) < _FIELDS:
         return f"has {len(fields)} fields; a job of the Standard Workload Format has {_FIELDS}"
+    texts = fields[:_FIELDS]
+    if not _OF_NUMBERS.issuperset("".join(texts)):
+        return "a field is no number"
     try:
         # Some traces write fractions of seconds.
-        values = [int(float(text)) for text in fields[:_FIELDS]]
+        values = [int(text) if text.isdecimal() and len(text) <= _DIGITS else int(float(text)) for text in texts]
     except (ValueError, OverflowError):
         return "a field is no number"
     found = SwfJob(*(values[field - 1] for field in (1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16)))
@@ -231,6 +282,6 @@ def _job(fields: Sequence[str]) -> SwfJob | str:
             return f"the {name} time is negative"
     if max(found.submitted, found.waited, found.ran, found.limit) > LONGEST:
         return f"a time is longer than {LONGEST} s"
-    if max(found.processors, found.requested_processors) > _MOST:
-        return f"a number of processors is larger than {_MOST}"
+    if max(found.processors, found.requested_processors) > MOST:
+        return f"a number of processors is larger than {MOST}"
     return found

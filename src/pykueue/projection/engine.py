@@ -122,8 +122,6 @@ def run(
     """
     if skips_loops:
         case = replace(case, policy=replace(case.policy, loop_detection=True))
-        # The guard delays a round, and meanwhile a Workload of the loop may end.
-        skips_loops = not case.policy.loop_guard
     found = _Run(
         case,
         now,
@@ -156,6 +154,8 @@ class _Run:
     ) -> None:
         self._began = self._now = now
         self._skips_loops = skips_loops
+        self._is_guarded = case.policy.loop_guard
+        self._usage_changes = True  # whether the last samples have changed a usage
         self._ends_stalled = ends_stalled
         self._decisions_at_progress = 0  # how many were made when a Workload arrived or ended, or an object changed
         self._answers = answers
@@ -219,8 +219,8 @@ class _Run:
 
     def _next_instant(self) -> Nanoseconds | None:
         wake = self._world.next_wake()
-        # A sample alone changes nothing: where only samples are left, the run is over.
-        is_idle = all(event.kind is _Kind.SAMPLE for event in self._events)
+        # Where only samples are left, the run is over once no further one can change the head of a queue.
+        is_idle = all(event.kind is _Kind.SAMPLE for event in self._events) and not self._awaits_samples()
         event = None if is_idle else self._events[0].at
         look = self._answers.next_look() if self._answers is not None else None
         if event is None and look is None and not self._found.pending and wake == self._world.windows.next_edge:
@@ -233,7 +233,8 @@ class _Run:
     def _skip_loops(self) -> None:
         """Delay the events of the Workloads in preemption loops until something else happens; drop them if nothing
         does. All are delayed by the same time, so that the loops go on where they are now."""
-        loops = self._world.loops()
+        # While the guard's delays grow, a Workload of the loop may end in one. Rounds with the longest delay are alike.
+        loops = self._world.hold_settled_loops() if self._is_guarded else self._world.loops()
         self._found.looping = tuple(sorted({member for loop in loops for member in loop.members}))
         if not loops:
             return
@@ -599,9 +600,24 @@ class _Run:
             self._push(self._now + int(history.sampling_interval_seconds * SECOND), _Kind.SAMPLE, "", None)
 
     def _sample(self) -> None:
+        """Sample the usage of every LocalQueue, and have the heads tried that are others after that."""
+        world, before = self._world, self._world.heads_by_usage()
+        self._usage_changes = False
         for local_queue, cluster_queue in self._local_queues():
-            self._world.sample_usage(local_queue, self._world.local_queue_usage(local_queue, cluster_queue), self._now)
+            consumed = world.consumed(local_queue)
+            world.sample_usage(local_queue, world.local_queue_usage(local_queue, cluster_queue), self._now)
+            self._usage_changes |= world.consumed(local_queue) != consumed
+        for name, head in world.heads_by_usage().items():
+            if before.get(name) != head:
+                world.usage_sampled(name)
         self._next_sample()
+
+    def _awaits_samples(self) -> bool:
+        """Whether samples alone will give a ClusterQueue another head. Usages that have come to rest change no more,
+        whatever the limit of the formula is: they are rounded."""
+        if self._world.policy.usage_history is None or not self._usage_changes:
+            return False
+        return self._world.heads_at_rest() != self._world.heads_by_usage()
 
     def _local_queues(self) -> Iterator[tuple[str, str]]:
         return iter(sorted(self._transitions.local_queues.items()))

@@ -142,10 +142,13 @@ class EquivalenceBuckets:
             for bucket in self._buckets.values():
                 self._push_first(bucket)
 
-    def head(self, sticky: WorkloadInfo | None) -> WorkloadInfo | None:
+    def head(
+        self, sticky: WorkloadInfo | None, local_usage: Callable[[str], float] | None = None
+    ) -> WorkloadInfo | None:
         """Return the first Workload that is not parked: by LocalQueue usage where that counts, then the sticky
-        preemptor, then priority, time and UID [QU21]."""
-        if self.local_usage is None:
+        preemptor, then priority, time and UID [QU21]. `local_usage` is taken in place of the present usage."""
+        usage = local_usage or self.local_usage
+        if self.local_usage is None or usage is None:
             return sticky or self._first(self._firsts.get("", []))
         best: tuple[tuple[float, bool, QueueRank], WorkloadInfo] | None = None
         for local_queue, firsts in self._firsts.items():
@@ -153,7 +156,7 @@ class EquivalenceBuckets:
             if sticky is not None and f"{sticky.namespace}/{sticky.local_queue}" == local_queue:
                 first = sticky
             if first is not None:
-                rank = (self.local_usage(local_queue), first is not sticky, ordering.in_queue(first))
+                rank = (usage(local_queue), first is not sticky, ordering.in_queue(first))
                 if best is None or rank < best[0]:
                     best = rank, first
         return None if best is None else best[1]

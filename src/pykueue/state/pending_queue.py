@@ -182,12 +182,13 @@ class PendingQueue:
 
     # Heads.
 
-    def head(self) -> WorkloadInfo | None:
-        """Return the Workload that the next cycle decides about [QU21]."""
+    def head(self, local_usage: Callable[[str], float] | None = None) -> WorkloadInfo | None:
+        """Return the Workload that the next cycle decides about [QU21]; with `local_usage`, the one that it would
+        decide about if LocalQueues had this usage."""
         sticky = self._buckets.get(self.sticky) if self.sticky is not None else None
         if sticky is not None and self._buckets.is_parked(sticky.key):
             sticky = None
-        return self._buckets.head(sticky)
+        return self._buckets.head(sticky, local_usage)
 
     def pop(self) -> WorkloadInfo | None:
         """Take the head, which is then in flight [QU8]."""

@@ -17,6 +17,7 @@ a preemption that would begin a fourth round is delayed; the delay doubles with 
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -36,6 +37,10 @@ _ORDER_MAX: Final = 256
 # How long the guard delays a preemption: the first time, and at most.
 DELAY_MIN: Final = 30 * SECOND
 DELAY_MAX: Final = 600 * SECOND
+# After how many delays of a preemption its loop is settled: the whole round before had delays of DELAY_MAX, so that the
+# next rounds take equally long and end in the same state, as long as there is no outside change.
+_SETTLED_DELAYS: Final = 9
+_FOR_EVER: Final = sys.maxsize
 
 
 class LoopStep(NamedTuple):
@@ -92,7 +97,8 @@ class _Repeated(msgspec.Struct):
     times: int = 0
     position: int = 0
     ended: int = -1  # how many reservations had ended the last time
-    # Of the guard: how long it was delayed the last time, and until when it is; 0 if it is not.
+    # Of the guard: how often it was delayed, how long the last time, and until when it is; 0 if it is not.
+    delays: int = 0
     delay: Nanoseconds = 0
     held_until: Nanoseconds = 0
 
@@ -289,6 +295,7 @@ class LoopDetector:
         if repeated is None or repeated.times < ROUNDS:
             return None
         if not repeated.held_until:
+            repeated.delays += 1
             repeated.delay = min(max(2 * repeated.delay, DELAY_MIN), DELAY_MAX)
             repeated.held_until = now + repeated.delay
         elif repeated.held_until <= now:
@@ -306,4 +313,15 @@ class LoopDetector:
     @property
     def next_due(self) -> Nanoseconds | None:
         """When the next delay is over."""
-        return min(self._held.values(), default=None)
+        return min((until for until in self._held.values() if until != _FOR_EVER), default=None)
+
+    def hold_settled(self) -> list[PreemptionLoop]:
+        """Hold the delayed preemptions of settled loops until an outside change, and return these loops."""
+        settled: dict[int, PreemptionLoop] = {}
+        for decided in self._held:
+            repeated = self._decided.get(decided)
+            loop = self.loop_of(decided.preemptor)
+            if repeated is not None and loop is not None and repeated.delays >= _SETTLED_DELAYS:
+                repeated.held_until = self._held[decided] = _FOR_EVER
+                settled[id(loop)] = loop
+        return list(settled.values())

@@ -51,11 +51,19 @@ class ConsumedResources:
         weight = self.weights.get(local_queue, 1.0)
         if weight <= 0:
             return math.inf
+        return self._weighted(local_queue, weight, self.consumed(local_queue))
+
+    def usage_at_rest(self, local_queue: str, in_use: Mapping[str, Billionths]) -> float:
+        """Return the weighted usage that further samples come nearer to, as long as this is in use."""
+        weight = self.weights.get(local_queue, 1.0)
+        if weight <= 0:
+            return math.inf
+        return self._weighted(local_queue, weight, in_use if self.history.half_life_seconds else {})
+
+    def _weighted(self, local_queue: str, weight: float, consumed: Mapping[str, Billionths]) -> float:
+        total = dict(consumed)
         account = self._accounts.get(local_queue)
-        if account is None:
-            return 0.0
-        total = dict(account.consumed)
-        for penalty in account.penalties.values():
+        for penalty in account.penalties.values() if account is not None else ():
             _add(total, penalty)
         weights = self.history.resource_weights
         used = sum(weights.get(name, 1.0) * (amount / _PER_UNIT) for name, amount in sorted(total.items()))

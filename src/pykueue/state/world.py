@@ -165,6 +165,11 @@ class World:
         """Return the preemption loops that go on, each once."""
         return self._parts.loops.loops()
 
+    def hold_settled_loops(self) -> list[PreemptionLoop]:
+        """Hold the preemptions of loops that the guard cannot delay any longer than it has for several rounds, until
+        an outside change; return these loops. For runs ahead: a manager lets them go round."""
+        return self._parts.loops.hold_settled()
+
     def loop_identity(self, key: str) -> str:
         """Return the key that stands for a Workload in loops: that of the first pod in whose place it was created."""
         return self._parts.loops.identity(key)
@@ -413,6 +418,33 @@ class World:
         """Add a sample of what the admitted Workloads of a LocalQueue use now [AF3]."""
         if self._parts.consumed is not None:
             self._parts.consumed.sample(local_queue, in_use, now)
+
+    def usage_sampled(self, cluster_queue: str) -> None:
+        """Try the head of a ClusterQueue: after samples it is another one. In a manager the status of the LocalQueue,
+        which has the sample, does that."""
+        self._parts.scopes.invalidate(cluster_queue)
+
+    def heads_by_usage(self) -> dict[str, str]:
+        """Return the head of each ClusterQueue that is ordered by usage and has one."""
+        heads = {name: queue.head() for name, queue in self.queues.items() if queue.local_usage is not None}
+        return {name: head.key for name, head in heads.items() if head is not None}
+
+    def heads_at_rest(self) -> dict[str, str]:
+        """Return the same heads as they will be after many samples, if nothing else happens until then. Each usage
+        comes nearer to what is in use, by the same factor: two of them change their order at most once."""
+        found: dict[str, str] = {}
+        consumed = self._parts.consumed
+        if consumed is None:
+            return found
+        for name in self.heads_by_usage():
+
+            def at_rest(local_queue: str, name: str = name) -> float:
+                return consumed.usage_at_rest(local_queue, self.local_queue_usage(local_queue, name))
+
+            head = self.queues[name].head(at_rest)
+            if head is not None:
+                found[name] = head.key
+        return found
 
     def settle_usage(self, local_queue: str, key: str, in_use: Mapping[str, Billionths], now: Nanoseconds) -> None:
         """Turn the entry penalty of an admitted Workload into past usage [AF6]."""
