@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from controllers.budget_world import BUDGETS, CHECKS, CLUSTER_QUEUES, DAY, BudgetWorld, budget, check, scenario
+from controllers.budget_world import BUDGETS, CHECKS, CLUSTER_QUEUES, DAY, HOUR, BudgetWorld, budget, check, scenario
 from pykueue.history.store import HistoryStore
 
 
@@ -356,3 +356,56 @@ async def test_a_changed_grouping_recounts_the_period_from_the_history(made: Bud
         await asyncio.sleep(2)
         (group,) = (await made.budget())["status"]["groups"]
         assert (group["group"], group["spent"]) == ("default", "0.05")
+
+
+@scenario
+async def test_a_limit_holds_after_the_clock_was_far_ahead_and_is_put_back(made: BudgetWorld) -> None:
+    """[BU11] Each day has its limit once. The clock is three days ahead for a minute, and the day is spent before."""
+    async with made.manager():
+        await made.install(budget())
+        await made.until(-800)
+        await made.submit("first", 360)
+        await made.until(-400)
+        await made.submit("second", 60)
+        await asyncio.sleep(5)
+        assert not await made.is_admitted("second")
+        made.clock.wrong_by_seconds += 3 * DAY
+        await asyncio.sleep(60)
+        assert await made.is_admitted("second"), "the limit of the day that the clock shows"
+        made.clock.wrong_by_seconds -= 3 * DAY
+        await made.submit("third", 60)
+        await asyncio.sleep(60)
+        assert not await made.is_admitted("third"), "no answer while the clock is behind the accounts"
+        (problem,) = (await made.budget())["status"]["conditions"]
+        assert (problem["status"], problem["reason"]) == ("False", "ClockSetBack")
+        assert len(await made.events("BudgetUnavailable")) == 1
+        await made.until(60)
+        assert not await made.is_admitted("third")
+        await asyncio.sleep(600)
+        status = (await made.budget())["status"]
+        assert status["conditions"][0]["reason"] == "Counted"
+        assert await made.is_admitted("third"), "the day that began meanwhile"
+        assert status["periodStart"] == "2030-03-17T00:00:00Z"
+        await made.submit("fourth", 300)
+        await asyncio.sleep(330)
+        await made.submit("fifth", 60)
+        await asyncio.sleep(60)
+        assert not await made.is_admitted("fifth"), "and its limit"
+
+
+@scenario
+async def test_a_clock_that_is_far_behind_for_a_moment_gives_no_charge_back(made: BudgetWorld) -> None:
+    """[BU11] A job runs and has used what is allowed; then the clock is an hour behind for a minute."""
+    async with made.manager():
+        await made.install(budget())
+        await made.until(-800)
+        await made.submit("first", 700)
+        await made.until(-400)
+        made.clock.wrong_by_seconds -= HOUR
+        await made.submit("second", 60)
+        await asyncio.sleep(60)
+        assert not await made.is_admitted("second"), "no answer"
+        made.clock.wrong_by_seconds += HOUR
+        await asyncio.sleep(10)
+        assert "is spent" in (await made.condition("second", "Requeued"))["message"]
+        assert (await made.budget())["status"]["conditions"][0]["reason"] == "Counted"

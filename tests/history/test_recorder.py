@@ -23,6 +23,7 @@ from pykueue.client.job_history import HistoryRequest
 from pykueue.controllers import history_recorder
 from pykueue.history import documents
 from pykueue.history.documents import JobRecord
+from pykueue.history.retention import TRIED_SECONDS, ClockLook
 from pykueue.history.store import HistoryStore
 
 T = TypeVar("T")
@@ -399,6 +400,70 @@ async def test_the_usage_of_a_finished_workload_that_outlives_the_retention_is_c
         await asyncio.sleep(3700)
         assert await made.client.history() == []
         assert await used_seconds(made) == [("cpu", "100")]
+
+
+DAY = 86_400
+KEPT = {"retention_seconds": 30 * DAY}
+
+
+@scenario
+async def test_a_clock_that_is_far_ahead_deletes_no_record(made: World) -> None:
+    """[HI15] Also over a restart. Then it is put back."""
+    await leave_record(made)
+    async with made.manager(**KEPT):
+        made.clock.wrong_by_seconds = 365 * DAY
+        await asyncio.sleep(7300)
+    async with made.manager(**KEPT):
+        await asyncio.sleep(7300)
+        assert [record.job for record in await made.client.history()] == ["train"]
+        made.clock.wrong_by_seconds = 0
+        await asyncio.sleep(7300)
+        assert [record.job for record in await made.client.history()] == ["train"]
+        made.clock.wrong_by_seconds = -365 * DAY
+        await asyncio.sleep(7300)
+        assert [record.job for record in await made.client.history()] == ["train"]
+
+
+@scenario
+async def test_records_are_deleted_a_week_of_running_after_a_long_stop(made: World) -> None:
+    """[HI15] A manager cannot tell a stop from a clock that was set ahead."""
+    await leave_record(made)
+    made.clock.wrong_by_seconds = 365 * DAY
+    async with made.manager(**KEPT):
+        await asyncio.sleep(3700)
+    with contextlib.closing(HistoryStore(made.path)) as store:
+        before, stopped = store.clock_looks()
+        assert stopped.shown - before.shown == pytest.approx(365 * DAY, abs=DAY)
+        # As if this manager had run on until an hour and a half before the end of the week.
+        ran = TRIED_SECONDS - 5400
+        store.save_clock_looks([before, ClockLook(ran, stopped.offset + ran)])
+    made.clock.wrong_by_seconds += ran
+    async with made.manager(**KEPT):
+        await asyncio.sleep(3700)
+        assert [record.job for record in await made.client.history()] == ["train"]
+        await asyncio.sleep(7200)
+        assert await made.client.history() == []
+
+
+@scenario
+async def test_a_file_without_looks_at_the_clock_goes_by_its_newest_record(made: World) -> None:
+    """[HI15] The file of an earlier version, opened first while the clock is wrong."""
+    await leave_record(made)
+    with contextlib.closing(sqlite3.connect(made.path)) as connection, connection:
+        assert connection.execute("DELETE FROM meta WHERE key = 'clock_looks'").rowcount == 1
+    made.clock.wrong_by_seconds = 365 * DAY
+    async with made.manager(**KEPT):
+        await asyncio.sleep(7300)
+        assert [record.job for record in await made.client.history()] == ["train"]
+
+
+async def leave_record(made: World) -> None:
+    """Leave the record of a deleted Workload in the file."""
+    async with made.manager(**KEPT):
+        await made.submit("train", 100)
+        await asyncio.sleep(200)
+        await made.client.cancel("train")
+        await asyncio.sleep(100)
 
 
 async def used_seconds(made: World) -> list[tuple[str, str]]:

@@ -24,10 +24,11 @@ from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
 from kubemachinery.turns import in_turns
 from pykueue.api import kube, kueue
-from pykueue.history import records
+from pykueue.history import records, retention
 from pykueue.history import store as stores
 from pykueue.history.learning import RunTimes
 from pykueue.history.records import Seconds, WorkloadRecord
+from pykueue.history.retention import ClockLook
 from pykueue.history.store import DamagedStoreError, HistoryStore, HistoryStoreError, MovedStoreError
 from pykueue.history.trouble_records import TroubleKey, TroubleRecord
 
@@ -43,6 +44,8 @@ _BATCH_ROWS: Final = 500
 _RETRY_SECONDS: Final = 5.0
 _OPEN_RETRY_SECONDS: Final = 30.0
 _PURGE_SECONDS: Final = 3600.0
+# How far the clock may be ahead of the time of the retention without a line in the log.
+_CLOCK_AHEAD_SECONDS: Final = 86_400
 DEFAULT_RETENTION_SECONDS: Final = 400 * 86_400
 # Of how many past runs the run times are learned at start.
 RUNS_LEARNED: Final = 200_000
@@ -131,6 +134,7 @@ class HistoryRecorder:
         self._run_times = RunTimes()
         self._is_reading = False
         self._is_failing = False
+        self._is_clock_ahead = False
         self._has_work = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._saved: asyncio.Future[None] | None = None
@@ -502,11 +506,48 @@ class HistoryRecorder:
 
     async def _purge_regularly(self) -> None:
         """Delete records after their retention, a bounded number at a time [HI10]."""
-        if self._options.retention_seconds is None:
+        kept = self._options.retention_seconds
+        if kept is None:
             return
+        await self.opened.wait()
+        looked = self._clock.monotonic()
+        await self._retention_time(0)
         while True:
             await asyncio.sleep(_PURGE_SECONDS)
-            await self.purge(self._now() - self._options.retention_seconds)
+            ran = int(self._clock.monotonic() - looked)
+            now = await self._retention_time(ran)
+            if now is not None:
+                looked += ran
+                await self.purge(now - kept)
+
+    async def _retention_time(self, ran: int) -> Seconds | None:
+        """Look at the clock, so many seconds after the last look; return the time by which records are deleted, None if
+        it is not known [HI15]."""
+        shown = self._now()
+
+        def look(store: HistoryStore) -> tuple[ClockLook, ...]:
+            before = store.clock_looks()
+            found = retention.looked(before, ClockLook(ran + (before[-1].ran if before else 0), shown))
+            store.save_clock_looks(found)
+            return found
+
+        try:
+            looks = await self.ask(look)
+        except HistoryStoreError as error:
+            log.error("old records cannot be deleted: %s", error)
+            return None
+        now = retention.time(looks)
+        is_ahead = shown - now > _CLOCK_AHEAD_SECONDS
+        if is_ahead and not self._is_clock_ahead:
+            log.warning(
+                "the system clock shows %s, %.1f days later than the records and the time since lead to; no record is"
+                " deleted because of these days until the clock has shown them for %d days",
+                meta.format_time(shown * SECOND),
+                (shown - now) / 86_400,
+                retention.TRIED_SECONDS // 86_400,
+            )
+        self._is_clock_ahead = is_ahead
+        return now
 
     async def purge(self, before: Seconds) -> int:
         """Delete the records of deleted Workloads that ended before a time; return how many."""

@@ -30,6 +30,7 @@ from pykueue.history.budget_accounts import Charge, ChargeCounter, ChargingRules
 from pykueue.history.budget_periods import BudgetCalendar
 from pykueue.history.queries import NO_END, RecordFilter, WaitingRow, waiting_row
 from pykueue.history.records import Attempt, Outcome, Seconds, WorkloadRecord
+from pykueue.history.retention import ClockLook
 from pykueue.history.rollups import DAY_SECONDS, RollupKey
 from pykueue.history.trouble_records import TroubleRecord
 
@@ -685,6 +686,20 @@ class HistoryStore:
             troubles = self._connection.execute(query, (before, PURGED_TOGETHER)).rowcount
             self._connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'purged'", (before,))
         return len(chosen) + troubles
+
+    def clock_looks(self) -> tuple[ClockLook, ...]:
+        """What the system clock showed at the last looks [HI15]. Without any, as in the file of an earlier version, the
+        time of the newest record: the clock showed it before."""
+        found = self._connection.execute("SELECT value FROM meta WHERE key = 'clock_looks'").fetchone()
+        if found is not None:
+            return msgspec.json.decode(found[0], type=tuple[ClockLook, ...])
+        newest = self._connection.execute("SELECT max(max(submitted, seen)) FROM record").fetchone()[0]
+        return () if newest is None else (ClockLook(0, newest),)
+
+    def save_clock_looks(self, looks: Sequence[ClockLook]) -> None:
+        text = msgspec.json.encode(looks).decode()
+        with _transaction(self._connection):
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('clock_looks', ?)", (text,))
 
     def anonymize(self, user: str) -> int:
         """Replace a user name by a hash of it, in records and in usage; return how many records had it [HI10]."""

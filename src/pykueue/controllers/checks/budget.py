@@ -33,7 +33,7 @@ from pykueue.api.budget import Budget, BudgetAdmit, BudgetWhenSpent
 from pykueue.api.conditions import AdmissionCheckActiveReason, EvictedReason, WorkloadCondition
 from pykueue.api.kueue import AdmissionCheckState, CheckState
 from pykueue.controllers.checks import budget_status
-from pykueue.controllers.checks.budget_books import BudgetBook, BudgetBooks
+from pykueue.controllers.checks.budget_books import HELD_SECONDS, BudgetBook, BudgetBooks
 from pykueue.controllers.checks.owned_checks import OwnedChecks
 from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.controllers.informers import Informers
@@ -331,6 +331,8 @@ class BudgetController:
         if problem := self.books.problem(budget):
             self.books.drop(name)
             return await self._unavailable(budget, "BadConfig", problem)
+        if (held := self.books.follow_clock(name)) is not None:
+            return await self._unavailable(budget, "ClockSetBack", _set_back(held))
         rules = self.books.rules(budget, self._scope(name))
         if not self.books.is_current(budget, rules):
             if not self._history.is_open:
@@ -344,6 +346,8 @@ class BudgetController:
         found = self.books.get(name)
         if found is None:
             return None
+        if self._problems.pop(f"budget/{name}", None):
+            self._ask_again(found)  # the clock has caught up
         self._follow_limits(found, budget)
         self._follow_period(found)
         self._follow_levels(found, budget)
@@ -489,6 +493,13 @@ class BudgetController:
             current = self.books.get(book.name)
             if current is not None:
                 yield from budget_status.ratios(current)
+
+
+def _set_back(book: BudgetBook) -> str:
+    return (
+        f"the system clock was set back behind the accounts, which are at {format_time(book.accounts.now * SECOND)};"
+        f" they are counted again if it is still behind after {HELD_SECONDS // 60} minutes"
+    )
 
 
 def _waits_for(workload: kueue.Workload) -> tuple[str, ...]:

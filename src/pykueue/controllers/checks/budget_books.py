@@ -28,6 +28,10 @@ from pykueue.history.budget_periods import BudgetCalendar
 from pykueue.history.records import Seconds, WorkloadRecord
 
 _DAY: Final = 86_400  # seconds
+# Behind its accounts by more than this, the clock was set back, and no answer is given [BU11].
+SET_BACK_SECONDS: Final = 300
+# How long the clock may take to catch up before the accounts are counted again by it.
+HELD_SECONDS: Final = 600
 
 
 class BudgetBook(msgspec.Struct):
@@ -42,6 +46,8 @@ class BudgetBook(msgspec.Struct):
     announced: dict[AccountKey, int] = msgspec.field(default_factory=dict)
     # When an account reaches its next level, by account: the earliest is the next look.
     due: dict[AccountKey, Seconds] = msgspec.field(default_factory=dict)
+    # Since when the clock is far behind the accounts, monotonic; None while it is not.
+    held_since: float | None = None
 
     @property
     def accounts(self) -> BudgetAccounts:
@@ -67,11 +73,33 @@ class BudgetBooks:
         history.listeners.append(self)
 
     def get(self, name: str) -> BudgetBook | None:
-        """The book of a Budget, at the present time."""
+        """The book of a Budget, at the present time; None while the clock is far behind it."""
         book = self._books.get(name)
-        if book is not None:
-            self._advance(book)
+        if book is None or self._is_behind(book):
+            return None
+        self._advance(book)
         return book
+
+    def _is_behind(self, book: BudgetBook) -> bool:
+        return book.accounts.now - self._now() > SET_BACK_SECONDS
+
+    def follow_clock(self, name: str) -> BudgetBook | None:
+        """Return the book of a Budget if the clock is far behind it. One that stays so for HELD_SECONDS is dropped: the
+        later time was wrong, and charges of the time until then would belong to periods that are over for the accounts.
+        """
+        book = self._books.get(name)
+        if book is None:
+            return None
+        if not self._is_behind(book):
+            book.held_since = None
+            return None
+        at = self._clock.monotonic()
+        if book.held_since is None:
+            book.held_since = at
+        if at - book.held_since < HELD_SECONDS:
+            return book
+        self.drop(name)
+        return None
 
     def all(self) -> list[BudgetBook]:
         return list(self._books.values())
