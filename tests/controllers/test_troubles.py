@@ -372,9 +372,40 @@ def test_loop_has_one_beginning_and_one_message_now_and_in_the_history() -> None
         recorded = {item["job"]: item for item in troubles(kueue, since=EVER) if item["trouble"] == "EvictionLoop"}
         assert set(now) == {"w1", "w2", "w3"}
         rounds = now["w1"]["message"].rpartition("; ")[2]
-        assert int(rounds.partition(" rounds without")[0]) > 3, "it was recorded after three rounds, and went on"
+        assert int(rounds.partition(" rounds since")[0]) > 3, "it was recorded after three rounds, and went on"
+        assert rounds.endswith(f" rounds since {now['w1']['since']} without any other change")
         for name, item in now.items():
             assert (item["since"], item["message"]) == (recorded[name]["since"], recorded[name]["message"])
+
+
+def test_record_of_a_loop_that_is_over_has_the_rounds_that_were_shown_last() -> None:  # [LG10]
+    configuration, objects = livelock({})
+    with system(configuration, runner="none") as kueue:
+        with pytest.raises(Stuck):
+            kueue.apply(*objects)
+        shown = {item["job"]: item["message"] for item in troubles(kueue)}
+        kueue.delete("job", "w3")  # before the look of the next minute
+        kueue.advance(180)
+        over = [item for item in troubles(kueue, since=EVER) if item["trouble"] == "EvictionLoop"]
+        assert {item["job"]: item["message"] for item in over} == shown
+        assert all(item["ended"] for item in over)
+
+
+def test_rounds_that_are_counted_again_have_their_own_time() -> None:  # [LG10]
+    """After an outside change the trouble goes on, with its beginning; its rounds are those since the change."""
+    configuration, objects = livelock({"LoopGuard": True})
+    with system(configuration, runner="none") as kueue:
+        kueue.apply(*objects)
+        kueue.advance(600)
+        before = {item["job"]: item for item in troubles(kueue)}["w1"]
+        kueue.apply(job("w4", "q0", 100, priority="p0"))
+        kueue.advance(10)
+        after = {item["job"]: item for item in troubles(kueue)}["w1"]
+        (recorded,) = [item for item in troubles(kueue, since=EVER) if item["job"] == "w1" and "ended" not in item]
+        assert after["since"] == before["since"] == recorded["since"]
+        assert after["message"] == recorded["message"]
+        counted = after["message"].partition(" rounds since ")[2].partition(" ")[0]
+        assert counted > before["since"]
 
 
 def test_record_of_starvation_ends_when_the_job_starts() -> None:

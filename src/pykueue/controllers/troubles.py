@@ -229,10 +229,11 @@ class TroubleReporter:
             items = [documents.trouble_document(record) for record in await self._past(wanted)]
             not_stored = self._history.troubles_not_stored if self._history is not None else 0
         else:
+            found = await self.found()
+            if self._history is None or self._history.is_open:
+                self._record(found)  # the record of a trouble that ends before the next look has what was shown
             items = [
-                self._document(found)
-                for found in await self.found()
-                if not namespace or found.workload.startswith(f"{namespace}/")
+                self._document(each) for each in found if not namespace or each.workload.startswith(f"{namespace}/")
             ]
         if namespace:
             items = [structs.replace(item, message=troubles.within(item.message, namespace)) for item in items]

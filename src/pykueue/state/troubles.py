@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from kubemachinery.meta import SECOND, Nanoseconds
+from kubemachinery.meta import SECOND, Nanoseconds, format_time
 from pykueue.api import backfill
 from pykueue.core.workload import WorkloadInfo
 from pykueue.state.preemption_loops import PreemptionLoop
@@ -83,7 +83,10 @@ def in_loop(world: World, loop: PreemptionLoop) -> Iterator[Trouble]:
 
 
 def loop_message(loop: PreemptionLoop) -> str:
-    return f"{loop.title()}: {loop.sentence()}; {loop.rounds} rounds without any other change"
+    """Return which Workload preempts which, and how often since when: the trouble may have begun earlier, before an
+    outside change or a restart of the manager, after which rounds are counted again."""
+    counted = f"{loop.rounds} rounds since {format_time(loop.since)} without any other change"
+    return f"{loop.title()}: {loop.sentence()}; {counted}"
 
 
 def thrashing(world: World, now: Nanoseconds) -> Iterator[Trouble]:
