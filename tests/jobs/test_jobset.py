@@ -50,6 +50,17 @@ def started(what: GenericJob, *infos: PodSetInfo) -> Tree:
 # --- Pod sets ---------------------------------------------------------------------------------------------------------
 
 
+def test_pod_sets_of_a_job_with_too_many_are_not_built() -> None:
+    """[JF45] Thousands of templates take seconds to build, and the server refuses the Workload."""
+    many = job_set(spec={"replicatedJobs": [replicated(f"r{number}") for number in range(19)]})
+    harness = JobHarness(many, row=ROW, options=ALL_KINDS).settle()
+    assert not harness.workloads
+    assert harness.events == ["Warning ErrWorkloadCompose"]
+    assert harness.notes == ["JobSet pair has 19 pod sets; a Workload has at most 18"]
+    fewer = JobHarness(job_set(spec={"replicatedJobs": [replicated(f"r{n}") for n in range(18)]}), row=ROW).settle()
+    assert len(fewer.workload.spec.pod_sets) == 18
+
+
 def test_js1_each_replicated_job_is_a_pod_set_in_order() -> None:
     found = of(replicated("Zeta"), replicated("alpha"))
     assert [pod_set["name"] for pod_set in found.pod_sets(ALL_KINDS)] == ["zeta", "alpha"]

@@ -20,7 +20,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.jobs import pod as pods
-from pykueue.jobs import workload_matching, workload_sync, workloads
+from pykueue.jobs import podsets, workload_matching, workload_sync, workloads
 from pykueue.jobs.actions import (
     Action,
     Actions,
@@ -38,7 +38,7 @@ from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.workload_changes import Changes, SetCondition
 
-ROLES_MAX: Final = 18
+ROLES_MAX: Final = podsets.COUNT_MAX
 
 PODS_FAILED: Final = "PodsFailed"
 PODS_READY: Final = "PodsReady"

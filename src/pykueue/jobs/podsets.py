@@ -19,6 +19,9 @@ from pykueue.api import kube, kueue, labels
 from pykueue.api.validation import topology_annotations
 from pykueue.jobs.options import IntegrationOptions
 
+# How many pod sets a Workload has at most.
+COUNT_MAX: Final = 18
+
 # A path in a tree, with list indexes: ("spec", "replicatedJobs", 0, "template").
 Spot: TypeAlias = tuple[str | int, ...]
 

@@ -23,7 +23,7 @@ from pykueue.jobs.options import IntegrationOptions
 
 HEAD: Final = "head"
 OPERATOR: Final = "ray.io/kuberay-operator"
-POD_SETS_MAX: Final = 18
+POD_SETS_MAX: Final = podsets.COUNT_MAX
 
 _FAULT_TOLERANCE: Final = "ray.io/ft-enabled"
 GATE: Final = {"name": labels.ELASTIC_JOB_GATE}

@@ -76,7 +76,7 @@ def reconcile(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now
     changed = _with_kept_annotations(job, options)
     if changed:
         return changed
-    problem = job.pod_sets_problem(options)
+    problem = job.pod_sets_problem(options) or _too_many(job)
     found = _without_pod_sets(job, problem, facts, options) if problem else job.find_workload(facts, options, now)
     if found is None:
         found = workload_matching.find(job, facts, options, now)
@@ -199,6 +199,15 @@ def _with_kept_annotations(job: GenericJob, options: IntegrationOptions) -> Acti
 def _would_start(job: GenericJob, workload: Workload) -> bool:
     is_over = states.is_evicted(workload) or states.is_finished(workload) or workloads.is_deleting(workload)
     return job.is_suspended() and job.outcome() is None and states.is_admitted(workload) and not is_over
+
+
+def _too_many(job: GenericJob) -> str:
+    """Why the pod sets are not built: the API server would refuse the Workload [JF45]. Those of an object with thousands
+    of templates take seconds to build, with each retry."""
+    count = len(job.templates())
+    if count <= podsets.COUNT_MAX:
+        return ""
+    return f"{job.row.kind.kind} {job.name} has {count} pod sets; a Workload has at most {podsets.COUNT_MAX}"
 
 
 def _without_pod_sets(job: GenericJob, problem: str, facts: JobFacts, options: IntegrationOptions) -> Matched | Actions:
