@@ -103,6 +103,23 @@ async def test_index_follows_its_objects(client: ApiClient) -> None:
         assert [str(key) for key, _ in watched.by_index("label", "z")] == ["default/a"]
 
 
+async def test_index_that_has_no_objects_is_asked_only_about_the_new_state(client: ApiClient) -> None:
+    asked: list[str] = []
+
+    def keys(item: kube.ConfigMap) -> tuple[str, ...]:
+        asked.append(item.metadata.labels.get("team", ""))
+        return ()
+
+    watched = informer(client)
+    watched.add_index("label", keys)
+    async with running(watched) as changes:
+        await asyncio.wait_for(watched.wait_for_sync(), PATIENCE_SECONDS)
+        await client.create(CONFIG_MAP, config_map("a"))
+        await client.patch(CONFIG_MAP, "a", {"metadata": {"labels": {"team": "x"}}}, "default")
+        await eventually(lambda: len(summary(changes)) == 2)
+    assert asked == ["", "x"]
+
+
 class Played(Transport):
     """A server that plays a script: each request gets the next response."""
 

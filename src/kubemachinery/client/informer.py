@@ -14,7 +14,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -148,6 +148,8 @@ class Informer(Generic[T]):
         self._namespace = namespace
         self._labels, self._fields = labels, fields
         self._store: dict[ObjectKey, _Held[T]] = {}
+        # The same dict: a plain tuple equals a key, and is made in a tenth of the time.
+        self._by_names = cast("dict[tuple[str, str], _Held[T]]", self._store)
         self._handlers: list[Handler[T]] = []
         self._indexes: dict[str, _Index[T]] = {}
         self._synced = asyncio.Event()
@@ -169,7 +171,11 @@ class Informer(Generic[T]):
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        held = self._store.get(ObjectKey(namespace, name))
+        held = self._by_names.get((namespace, name))
+        return held.value if held is not None else None
+
+    def find(self, key: ObjectKey) -> T | None:
+        held = self._store.get(key)
         return held.value if held is not None else None
 
     def __getitem__(self, key: ObjectKey) -> T:
@@ -462,8 +468,10 @@ class _Index(Generic[T]):
         self.by_value: dict[str, set[ObjectKey]] = {}
 
     def move(self, key: ObjectKey, old: T | None, new: T | None) -> None:
-        before = tuple(self._keys(old)) if old is not None else ()
         after = tuple(self._keys(new)) if new is not None else ()
+        if not after and not self.by_value:  # most indexes: no object has what they look for
+            return
+        before = tuple(self._keys(old)) if old is not None else ()
         if before == after:  # most changes
             return
         for value in set(before).difference(after):
