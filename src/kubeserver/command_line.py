@@ -1,4 +1,7 @@
-"""`python -m kubeserver`: the API server alone, and the envtest stand-ins."""
+"""`python -m kubeserver`: the API server alone, and the envtest stand-ins.
+
+The modules of the API server are imported where it is run: the other stand-in does not need them.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from kubemachinery import process
 from kubemachinery.errors import UsageError
-from kubeserver import envtest, serve
-from kubeserver.serve import ServerSettings
-from kubeserver.storage.sqlite import Durability
+from kubeserver import envtest
+
+if TYPE_CHECKING:
+    from kubeserver.assembly import Parts
+    from kubeserver.serve import ServerSettings
 
 PROGRAM: Final = "python -m kubeserver"
 _LEVELS: Final = ("debug", "info", "warning", "error")
@@ -43,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         match words:
             case ["testenv", ("kube-apiserver" | "etcd") as program, *rest]:
-                envtest.run(program, rest, serve.bare_parts(), f"kubeserver {serve.version()}")
+                envtest.run(program, rest, _bare_parts, _version)
             case ["testenv", *rest]:
                 _print_programs(rest)
             case _:
@@ -59,7 +63,7 @@ def _print_programs(arguments: Sequence[str]) -> None:
     parser.add_argument("command", choices=["path"], help="print the folder for KUBEBUILDER_ASSETS")
     parser.add_argument("--folder", type=Path, help="where to write the two programs (default: ~/.cache/kubeserver)")
     chosen = parser.parse_args(arguments)
-    folder = chosen.folder or Path("~/.cache/kubeserver").expanduser() / f"testenv-{serve.version()}"
+    folder = chosen.folder or Path("~/.cache/kubeserver").expanduser() / f"testenv-{_version()}"
     try:
         envtest.write_programs(folder, ["-m", "kubeserver", "testenv"])
     except OSError as error:
@@ -67,7 +71,23 @@ def _print_programs(arguments: Sequence[str]) -> None:
     print(folder.resolve())
 
 
+def _version() -> str:
+    from kubeserver import serve
+
+    return serve.version()
+
+
+def _bare_parts() -> Parts:
+    from kubeserver import serve
+
+    return serve.bare_parts()
+
+
 def _serve(arguments: Sequence[str]) -> None:
+    from kubemachinery import process
+    from kubeserver.serve import ServerSettings
+    from kubeserver.storage.sqlite import Durability
+
     chosen = _parser().parse_args(arguments)
     host, port = _address(chosen.listen)
     settings = ServerSettings(
@@ -86,6 +106,8 @@ def _serve(arguments: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from kubeserver.storage.sqlite import Durability
+
     parser = _Parser(
         prog=PROGRAM,
         description=_DESCRIPTION,
@@ -118,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
         help="sync writes to disk (full), to the OS (relaxed), or not at all (memory) (default: %(default)s)",
     )
     parser.add_argument("--log-level", choices=_LEVELS, default="warning", help="default: %(default)s")
-    parser.add_argument("--version", action="version", version=f"kubeserver {serve.version()}")
+    parser.add_argument("--version", action="version", version=f"kubeserver {_version()}")
     return parser
 
 
@@ -131,6 +153,9 @@ def _address(text: str) -> tuple[str, int]:
 
 
 async def _run(settings: ServerSettings) -> None:
+    from kubemachinery import process
+    from kubeserver import serve
+
     stop = process.stop_event()
     async with serve.api_server(settings, serve.bare_parts()) as serving:
         process.tune_garbage_collector()

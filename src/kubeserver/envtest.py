@@ -1,29 +1,24 @@
 """Stand-ins for kube-apiserver and etcd, so that envtest suites run against this server.
 
 A suite looks for two programs in the folder that `KUBEBUILDER_ASSETS` names and starts them with their usual flags.
-`write_programs` makes such a folder; the programs in it call `run`.
+`write_programs` makes such a folder; the programs in it call `run`. A suite asks both programs for their help before it
+starts them, and allows each 20 seconds to start: a stand-in imports only the modules that it uses.
 """
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from msgspec import structs
-
-from kubemachinery import http_messages, http_server, process
 from kubemachinery.errors import UsageError
-from kubeserver import serve
-from kubeserver.assembly import Parts
-from kubeserver.serve import ServerSettings
-from kubeserver.storage.sqlite import Durability
+
+if TYPE_CHECKING:
+    from kubeserver.assembly import Parts
 
 # The flags that have an effect, by program, with their help text.
 _FLAGS: Final = {
@@ -49,26 +44,38 @@ def write_programs(folder: Path, command: Sequence[str]) -> None:
         program.chmod(0o755)
 
 
-def run(program: str, arguments: Sequence[str], parts: Parts, version: str) -> None:
-    """Run a stand-in until SIGTERM or SIGINT. It keeps everything in memory.
-
-    It collects no garbage: envtest starts no kube-controller-manager, and suites read dependents after their owner is
-    deleted, to check what their own controller has done.
-    """
+def run(program: str, arguments: Sequence[str], parts: Callable[[], Parts], version: Callable[[], str]) -> None:
+    """Run a stand-in until SIGTERM or SIGINT, or print its help or its version. `parts` returns those of the API
+    server."""
     if any(word in ("--help", "-h") for word in arguments):
         lines = [f"      --{name} string   {text}" for name, text in _FLAGS[program].items()]
         print("\n".join([f"A stand-in for {program}. It reads these flags and ignores the others:", *lines]))
         return
     if "--version" in arguments:
-        print(f"{program} stand-in, {version}")
+        print(f"{program} stand-in, {version()}")
         return
     flags = _flags(arguments, _FLAGS[program])
     if program == "etcd":
-        address = urlsplit(flags.get("listen-client-urls", "http://127.0.0.1:2379").split(",")[0])
-        asyncio.run(_until_stopped(_etcd(address.hostname or "127.0.0.1", address.port or 2379)))
-        return
+        _run_etcd(flags)
+    else:
+        _run_api_server(flags, parts())
+
+
+def _run_api_server(flags: dict[str, str], parts: Parts) -> None:
+    """Run the API server, which keeps everything in memory.
+
+    It collects no garbage: envtest starts no kube-controller-manager, and suites read dependents after their owner is
+    deleted, to check what their own controller has done.
+    """
+    import tempfile
+
+    from msgspec import structs
+
+    from kubeserver import serve
+    from kubeserver.storage.sqlite import Durability
+
     with tempfile.TemporaryDirectory(prefix="kubeserver-envtest-") as directory:
-        settings = ServerSettings(
+        settings = serve.ServerSettings(
             data_dir=Path(directory),
             host=flags.get("bind-address", "127.0.0.1"),
             port=_port(flags.get("secure-port", "6443")),
@@ -76,12 +83,18 @@ def run(program: str, arguments: Sequence[str], parts: Parts, version: str) -> N
             certificate=_certificate(flags),
             client_authorities=tuple(Path(flags[name]) for name in ("client-ca-file",) if name in flags),
         )
-        asyncio.run(_until_stopped(serve.api_server(settings, structs.replace(parts, collects_garbage=False))))
+        _run_until_stopped(serve.api_server(settings, structs.replace(parts, collects_garbage=False)))
+
+
+def _run_etcd(flags: dict[str, str]) -> None:
+    address = urlsplit(flags.get("listen-client-urls", "http://127.0.0.1:2379").split(",")[0])
+    _run_until_stopped(_etcd(address.hostname or "127.0.0.1", address.port or 2379))
 
 
 @asynccontextmanager
 async def _etcd(host: str, port: int) -> AsyncIterator[None]:
     """Answer health checks. A suite waits for a healthy etcd before it starts the API server, which needs none."""
+    from kubemachinery import http_messages, http_server
 
     async def answer(request: http_messages.Request) -> http_messages.Response:
         return http_messages.Response(body=b'{"health":"true","reason":""}')
@@ -93,10 +106,17 @@ async def _etcd(host: str, port: int) -> AsyncIterator[None]:
         await http.close()
 
 
-async def _until_stopped(service: AbstractAsyncContextManager[Any]) -> None:
-    stop = process.stop_event()
-    async with service:
-        await stop.wait()
+def _run_until_stopped(service: AbstractAsyncContextManager[Any]) -> None:
+    import asyncio
+
+    from kubemachinery import process
+
+    async def run_until_stopped() -> None:
+        stop = process.stop_event()
+        async with service:
+            await stop.wait()
+
+    asyncio.run(run_until_stopped())
 
 
 def _flags(arguments: Iterable[str], known: dict[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from kubemachinery.client.http_transport import HttpTransport
 from kubemachinery.errors import UsageError
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage.sqlite import Durability
-from pykueue.app.server import bare_parts
+from pykueue.app.bare_server import bare_parts
 from pykueue.client.client import AsyncClient, WorkloadEvent
 from started import Up
 from waiting import PATIENCE_SECONDS, eventually, until

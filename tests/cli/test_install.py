@@ -22,7 +22,7 @@ from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage.sqlite import Durability
 from pykueue.api import config, registry
-from pykueue.app.server import bare_parts
+from pykueue.app.bare_server import bare_parts
 from pykueue.cli import install
 from pykueue.install import apply, chart, kustomize, manifests, rbac
 from pykueue.install.manifests import InstallPlan

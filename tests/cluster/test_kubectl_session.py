@@ -11,7 +11,7 @@ import pytest
 from cluster import kubectl_session as session
 from cluster import real
 from kubeserver.serve import ServerSettings
-from pykueue.app.server import bare_parts
+from pykueue.app.bare_server import bare_parts
 from server.conftest import Running
 
 SESSION = Path(__file__).with_name("kubectl_session.txt")

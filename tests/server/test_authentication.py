@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from kubemachinery.clock import SystemClock
+from kubemachinery.http_messages import Request
 from kubemachinery.status import StatusError
-from kubeserver.protocol.authentication import ADMIN, VIEWER, VIEWERS, RequestUser
+from kubeserver.protocol.authentication import ADMIN, VIEWER, VIEWERS, Authenticator, RequestUser
 from kubeserver.protocol.load_shedding import LOG_STREAMS, WATCHES, LoadShedder, RequestLimits
 from kubeserver.serve import ServerSettings
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, parts
@@ -90,6 +91,25 @@ class TestAuthentication:
         path.write_bytes(identity.certificate + identity.key)
         holder = running.client(token="", certificate=path)
         assert holder.get(WIDGETS).ok()["kind"] == "WidgetList"
+
+    def test_the_certificate_comes_before_the_token(self, running: Running, tmp_path: Path) -> None:
+        """As in kube-apiserver: a token that is not valid does not matter, and one that is valid names no other user."""
+        credentials = running.serving.credentials
+        path = tmp_path / "client.pem"
+        path.write_bytes(credentials.viewer.certificate + credentials.viewer.key)
+        for token in ("FAKE-TOKEN-123456", credentials.admin_token):
+            holder = running.client(token=token, certificate=path)
+            holder.get(WIDGETS).ok()
+            holder.post(CONFIG_MAPS, config_map("mine")).refused(403)
+
+    def test_a_certificate_without_a_common_name_names_no_user(self) -> None:
+        unnamed = {"O": ["system:masters"]}
+        authenticator = Authenticator({"secret": VIEWER})
+        with pytest.raises(StatusError) as refused:
+            authenticator.authenticate(Request("GET", "/api", certificate=unnamed))
+        assert refused.value.code == 401
+        request = Request("GET", "/api", headers={"authorization": "Bearer secret"}, certificate=unnamed)
+        assert authenticator.authenticate(request) == VIEWER
 
     def test_impersonation_is_refused(self, client: Client) -> None:
         client.get(WIDGETS, headers={"Impersonate-User": "root"}).refused(403)

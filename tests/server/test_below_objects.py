@@ -16,7 +16,7 @@ from kubeserver.assembly import Embedded
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage.sqlite import Durability, LoadedState
-from pykueue.app.server import bare_parts
+from pykueue.app.bare_server import bare_parts
 
 PODS = "/api/v1/namespaces/default/pods"
 

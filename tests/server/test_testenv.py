@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,9 +23,14 @@ from waiting import PATIENCE_SECONDS, until
 
 
 @pytest.fixture(params=["pykueue", "kubeserver"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def program(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def folder(program: str, tmp_path: Path) -> Path:
     done = subprocess.run(
-        [sys.executable, "-m", request.param, "testenv", "path", "--folder", str(tmp_path / "assets")],
+        [sys.executable, "-m", program, "testenv", "path", "--folder", str(tmp_path / "assets")],
         capture_output=True,
         text=True,
         check=True,
@@ -48,6 +54,38 @@ def test_the_folder_has_what_envtest_looks_for(folder: Path) -> None:
     help_text = subprocess.run([folder / "kube-apiserver", "--help"], capture_output=True, text=True, check=True).stdout
     assert "--secure-port" in help_text
     assert "--insecure-port" not in help_text, "envtest asks for this one, and would then use it"
+
+
+API_SERVER = ("kubeserver.serve", "kubeserver.assembly", "kubemachinery.cel", "cryptography")
+CONTROLLERS = ("pykueue.controllers", "pykueue.webhooks", "pykueue.jobs", "pykueue.core", "pykueue.history")
+_MODULES_SCRIPT = """
+import importlib, sys
+main = importlib.import_module(f"{sys.argv.pop(1)}.__main__").main
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def modules_of_stand_in(program: str, arguments: list[str], url: str = "") -> set[str]:
+    """The modules that a stand-in has imported when it ends, by itself or after the URL is answered."""
+    command = [sys.executable, "-c", _MODULES_SCRIPT, program, "testenv", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            if url:
+                context = ssl._create_unverified_context() if url.startswith("https") else None
+                soon(lambda: urlopen(url, timeout=PATIENCE_SECONDS, context=context)).close()
+        finally:
+            if url:
+                process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        return set(process.stderr.read().split())
+
+
+def below(modules: set[str], packages: tuple[str, ...]) -> list[str]:
+    """Those of the modules that are in these packages."""
+    return sorted(name for name in modules if f"{name}.".startswith(tuple(f"{each}." for each in packages)))
 
 
 @pytest.fixture
@@ -164,3 +202,25 @@ def test_kube_apiserver_collects_what_it_collects_without_a_controller_manager(
     client.get(f"{CONFIG_MAPS}/dependent").ok()
     client.get("/api/v1/namespaces/deleted/configmaps/content").ok()
     assert client.get("/api/v1/namespaces/deleted").ok()["status"]["phase"] == "Terminating"
+
+
+def test_the_stand_in_of_etcd_imports_no_api_server(program: str, port: int) -> None:
+    """A suite waits 20 seconds for each of them, also on a busy machine."""
+    url = f"http://127.0.0.1:{port}"
+    modules = modules_of_stand_in(program, ["etcd", f"--listen-client-urls={url}"], f"{url}/health")
+    assert "kubemachinery.http_server" in modules
+    assert not below(modules, (*API_SERVER, *CONTROLLERS))
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_of_a_stand_in_start_no_server(option: str) -> None:
+    modules = modules_of_stand_in("pykueue", ["kube-apiserver", option])
+    assert "kubeserver.envtest" in modules
+    assert not below(modules, ("asyncio", *API_SERVER, *CONTROLLERS))
+
+
+def test_the_stand_in_of_kube_apiserver_imports_no_controllers(port: int, tmp_path: Path) -> None:
+    arguments = ["kube-apiserver", f"--secure-port={port}", f"--cert-dir={tmp_path}"]
+    modules = modules_of_stand_in("pykueue", arguments, f"https://127.0.0.1:{port}/healthz")
+    assert {"kubeserver.serve", "pykueue.api.conversion"} <= modules
+    assert not below(modules, CONTROLLERS)

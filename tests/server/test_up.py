@@ -25,8 +25,9 @@ from kubeserver.serve import ServerSettings
 from kubeserver.storage.sqlite import Durability
 from pykueue import settings
 from pykueue.app import embedded_manager as embedding
+from pykueue.app.bare_server import bare_parts
 from pykueue.app.embedded_manager import RunnerName, embedded_runner
-from pykueue.app.server import bare_parts, kueue_parts
+from pykueue.app.server import kueue_parts
 from pykueue.cli import up
 from server.conftest import CONFIG_MAPS, Client, Running, config_map
 from started import Up

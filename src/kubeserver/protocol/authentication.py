@@ -77,18 +77,21 @@ class Authenticator:
         return found
 
     def authenticate(self, request: Request) -> RequestUser:
-        """Return the user of a request; raise 401 without valid credentials, and 403 for impersonation."""
+        """Return the user of a request; raise 401 without valid credentials, and 403 for impersonation.
+
+        As in kube-apiserver the certificate is regarded first, and the token only without one that names a user: a
+        kubeconfig may have both, and its token be of another server.
+        """
         if any(name.startswith("impersonate-") for name in request.headers):
             raise status.StatusError(403, "Forbidden", "impersonation is not supported by this server")
+        name = (request.certificate.get("CN") or [""])[0] if request.certificate is not None else ""
+        if request.certificate is not None and name:
+            return RequestUser(name, (*request.certificate.get("O", ()), AUTHENTICATED))
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and token:
             found = self.holder(token.strip())
             if found is not None:
                 return found
-            raise status.unauthorized()
-        if request.certificate is not None:
-            name = (request.certificate.get("CN") or [""])[0]
-            return RequestUser(name, (*request.certificate.get("O", ()), AUTHENTICATED))
         raise status.unauthorized()
 
 

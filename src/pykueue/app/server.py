@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kubeserver import serve
 from kubeserver.assembly import Parts
 from kubeserver.storage.sqlite import DatabaseIdentity
-from pykueue.api import conversion, registry, schema
+from pykueue.api import registry, schema
 from pykueue.app import in_process_webhooks, options
+from pykueue.app.bare_server import bare_parts
 from pykueue.runner import node
 from pykueue.runner.machine import Machine
 from pykueue.runner.process_executor import IN_MEMORY, Database
@@ -22,15 +22,9 @@ ORPHAN_SECONDS: Final = 6.0
 UNATTENDED_ORPHAN_SECONDS: Final = 30.0
 
 
-def bare_parts() -> Parts:
-    """Return the parts of a server with the built-in kinds alone; it converts Kueue's kinds once CRDs define them."""
-    conversions = {row.group: conversion.convert for row in registry.KUEUE if row.converts}
-    return replace(serve.bare_parts(), conversions=conversions)
-
-
 @cache
 def kueue_parts() -> Parts:
-    """Return the same with the CRDs of Kueue's kinds and of those of `pykueue.io`."""
+    """Return `bare_parts` with the CRDs of Kueue's kinds and of those of `pykueue.io`."""
     return replace(bare_parts(), crds=[schema.crd(row) for row in registry.CUSTOM])
 
 

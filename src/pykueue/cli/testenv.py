@@ -6,11 +6,14 @@ The programs are those of `kubeserver.envtest`; this server also converts Kueue'
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from pykueue.version import __version__
+
+if TYPE_CHECKING:
+    from kubeserver.assembly import Parts
 
 _AS_IS: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
@@ -55,6 +58,11 @@ def etcd(arguments: tuple[str, ...]) -> None:
 
 def _run(program: str, arguments: tuple[str, ...]) -> None:
     from kubeserver import envtest
-    from pykueue.app.server import bare_parts
 
-    envtest.run(program, arguments, bare_parts(), f"pykueue {__version__}")
+    envtest.run(program, arguments, _bare_parts, lambda: f"pykueue {__version__}")
+
+
+def _bare_parts() -> Parts:
+    from pykueue.app.bare_server import bare_parts
+
+    return bare_parts()
