@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from controllers.conftest import pod_set
+from kubemachinery import quantity
 from kubemachinery.client.client import ApiClient
 from kubemachinery.kinds import Kind
-from kubemachinery.meta import format_time
+from kubemachinery.meta import format_time, parse_time
 from pykueue import settings
 from pykueue.api import registry
 from pykueue.app.options import manager_options
@@ -70,6 +71,30 @@ async def test_a_job_that_was_given_up_is_deleted_in_time_though_the_clock_was_s
             assert await client.find(jobs, "j", "default") is not None
             await asyncio.sleep(50)
             assert await client.find(jobs, "j", "default") is None
+
+
+@virtual_time
+async def test_usage_is_sampled_after_a_clock_that_was_ahead_is_put_back() -> None:
+    """[CS6] Of admission fair sharing."""
+    sharing = {"usageHalfLifeTime": "60s", "usageSamplingInterval": "10s"}
+
+    async def figures() -> tuple[str, str]:
+        found = await client.get(kind("LocalQueue"), "lq", "default")
+        status = found["status"]["fairSharing"]["admissionFairSharingStatus"]
+        return status["lastUpdate"], status["consumedResources"]["cpu"]
+
+    async with world() as (client, clock), leading(client, clock, {"admissionFairSharing": sharing}):
+        await asyncio.sleep(25)
+        clock.wrong_by_seconds = 86_400
+        await asyncio.sleep(15)
+        await client.delete(kind("Workload"), "w", "default")
+        await asyncio.sleep(1)
+        clock.wrong_by_seconds = 0
+        _, before = await figures()
+        await asyncio.sleep(65)
+        last, after = await figures()
+        assert parse_time(last) <= clock.now()
+        assert quantity.parse(after) < quantity.parse(before)
 
 
 # --- A manager on a clock that can be set -----------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from pykueue.controllers.forecaster import (
 from pykueue.errors import PykueueError
 from pykueue.projection.documents import ForecastItem
 from pykueue.testing import Kueue
+from pykueue.testing.virtual_loop import VirtualClock
 
 # Workloads get the limits of their jobs.
 pytestmark = pytest.mark.kueue({"featureGates": {"WorkloadHints": True}})
@@ -432,6 +433,24 @@ def test_an_answer_is_kept_up_to_date_for_ten_minutes(kueue: Kueue) -> None:  # 
     submit(kueue, "third", 60, time_limit_seconds=3600)
     kueue.advance(130)
     assert len(kept_keys(kueue)) == 2
+
+
+def test_an_answer_of_a_clock_that_is_put_back_is_computed_again(kueue: Kueue) -> None:  # [CS6]
+    queues(kueue)
+    submit(kueue, "holder", 3000, time_limit_seconds=3600)
+    waits = submit(kueue, "waits", 60, time_limit_seconds=3600)
+    clock = kueue._client._clock
+    assert isinstance(clock, VirtualClock)
+    clock.wrong_by_seconds = 900
+    kueue.advance(5)
+    found(kueue, waits)
+    clock.wrong_by_seconds = 0
+    kueue.advance(5)
+    kueue.apply(local_queue("later"))
+    found(kueue, waits)
+    answer = forecaster_of(kueue).kept("physics")
+    assert answer is not None
+    assert answer.result.made <= clock.now()
 
 
 def test_a_question_that_does_not_wait_is_answered_in_the_background(kueue: Kueue) -> None:  # [FC8]

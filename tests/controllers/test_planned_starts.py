@@ -6,6 +6,7 @@ import pytest
 
 from pykueue.api import backfill
 from pykueue.testing import Kueue
+from pykueue.testing.virtual_loop import VirtualClock
 
 CONFIGURATION = {"featureGates": {"PlannedBackfill": True, "WorkloadHints": True}}
 
@@ -97,6 +98,31 @@ value: 1000
     assert notes(kueue, "StartReplanned") == [
         f"The start of the workload is planned for {second} at the latest, because {cause}"
     ]
+
+
+@pytest.mark.kueue(configuration=CONFIGURATION)
+def test_a_date_is_improved_also_after_a_clock_that_was_ahead_is_put_back(kueue: Kueue) -> None:
+    """[CS6] [TL8] And the Event of it is emitted."""
+    clock = kueue._client._clock
+    assert isinstance(clock, VirtualClock)
+    kueue.apply(queues(**{backfill.MODE: "EASY"}))
+    for name, cpu, limit in (("first", 6, 7200), ("second", 2, 14400), ("third", 1, 7200)):
+        kueue.submit(["sleep", "7000"], name=name, cpu=cpu, queue="physics", time_limit_seconds=limit)
+    clock.wrong_by_seconds = 3000
+    kueue.submit(["sleep", "600"], name="big", cpu=10, queue="physics", time_limit_seconds=3600)
+    kueue.advance(5)
+    late = planned(kueue, "big")
+    kueue.delete("job", "third")
+    kueue.advance(200)
+    clock.wrong_by_seconds = 0
+    kueue.advance(5)
+    kueue.delete("job", "second")
+    kueue.advance(200)
+    early = planned(kueue, "big")
+    assert late is not None
+    assert early is not None
+    assert early < late
+    assert len(notes(kueue, "StartReplanned")) == 1
 
 
 @pytest.mark.kueue(configuration=CONFIGURATION)

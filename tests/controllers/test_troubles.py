@@ -26,7 +26,7 @@ from pykueue.client.job_history import HistoryRequest
 from pykueue.controllers.assembly import Manager
 from pykueue.history.documents import WorkloadTrouble
 from pykueue.testing import Kueue, system
-from pykueue.testing.virtual_loop import Stuck
+from pykueue.testing.virtual_loop import Stuck, VirtualClock
 from virtual import virtual_time
 
 LIVELOCK = Path(__file__).parents[1] / "state" / "loops" / "livelock-33.yaml"
@@ -83,6 +83,16 @@ def troubles(kueue: Kueue, namespace: str = "default", **query: str) -> list[dic
     answer = kueue._run(kueue._client.api_client.request(request))
     found: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"]
     return found
+
+
+def set_clock(kueue: Kueue, ahead_seconds: float) -> None:
+    """Set the clock of the system, so that it is ahead of time by so much."""
+    clock = kueue._client._clock
+    assert isinstance(clock, VirtualClock)
+    clock.wrong_by_seconds = ahead_seconds
+
+
+YEAR = 365 * 86_400
 
 
 def gauge(kueue: Kueue, name: str, cluster_queue: str) -> float:
@@ -144,6 +154,27 @@ def test_loop_comes_to_rest_with_the_guard() -> None:
         assert len(events(kueue, "EvictionLoop")) == before
 
 
+def evictions(kueue: Kueue) -> int:
+    return sum(
+        entry["count"]
+        for workload in kueue.all("workload")
+        for entry in workload["status"].get("schedulingStats", {}).get("evictions", ())
+    )
+
+
+def test_a_delay_of_the_guard_that_began_on_a_fast_clock_ends_in_time() -> None:  # [CS6] [LG-L4]
+    configuration, objects = livelock({"LoopGuard": True})
+    with system(configuration, runner="none") as kueue:
+        kueue.apply(*objects)
+        set_clock(kueue, YEAR)
+        kueue.advance(90)
+        set_clock(kueue, 0)
+        kueue.advance(10)
+        before = evictions(kueue)
+        kueue.advance(700)
+        assert evictions(kueue) > before
+
+
 def test_busy_queue_has_no_loop_and_one_thrashing_job() -> None:
     """Scenario 5: a low-priority job is preempted by one urgent job after another. Each arrival is an outside change."""
     policy = {"preemption": {"withinClusterQueue": "LowerPriority"}}
@@ -176,6 +207,25 @@ def starving(kueue: Kueue, *, small: int = 12) -> None:
     for number in range(1, small + 1):
         kueue.apply(job(f"small-{number}", "physics", 2, seconds=100))
         kueue.advance(59)
+
+
+def test_a_job_that_starved_by_a_wrong_clock_only_is_reported_when_it_does() -> None:  # [CS6]
+    with system() as kueue:
+        starving(kueue, small=9)
+        reporter = kueue._manager.troubles
+        reporter.rules = replace(reporter.rules, after=900 * SECOND)
+        kueue.apply(job("last", "physics", 2, seconds=5000))
+        assert events(kueue, "Starving") == []
+        set_clock(kueue, 3600)
+        kueue.advance(61)
+        (event,) = events(kueue, "Starving")
+        assert "series" not in event
+        set_clock(kueue, 0)
+        kueue.advance(61)
+        assert troubles(kueue) == []
+        kueue.advance(600)
+        (event,) = events(kueue, "Starving")
+        assert event.get("series", {}).get("count") == 2
 
 
 def test_passed_job_starves_and_is_reported_once() -> None:

@@ -41,7 +41,7 @@ class UsageSampler:
         if history is None or not is_active:
             return None, None
         interval = int(history.sampling_interval_seconds * SECOND)
-        if key not in self._sampled_at or now >= self._sampled_at[key] + interval:
+        if not 0 <= now - self._sampled_at.get(key, -interval) < interval:
             self._world.sample_usage(key, self._world.local_queue_usage(key, local_queue.spec.cluster_queue or ""), now)
             self._sampled_at[key] = now
         last = self._sampled_at[key]

@@ -364,8 +364,9 @@ class Forecaster:
 
     async def refresh(self) -> None:
         """Compute the answers again that were asked for not long ago and are outdated [FC8]."""
-        since = self._clock.now() - REFRESHED_SECONDS * SECOND
-        self._asked = {name: at for name, at in self._asked.items() if at >= since}
+        now = self._clock.now()
+        since = now - REFRESHED_SECONDS * SECOND
+        self._asked = {name: at for name, at in self._asked.items() if since <= at <= now}
         for name in sorted(self._asked):
             with suppress(ForecastFailed):  # logged; the last answer stays, and other scopes have theirs
                 await self._up_to_date(name)
@@ -661,4 +662,5 @@ def _facts(objects: Sequence[WatchedObject], budgets: Iterable[tuple[str, int]])
 def _is_outdated(before: tuple[_Facts, ForecastAnswer], facts: _Facts, now: Nanoseconds) -> bool:
     if before[0].pending != facts.pending:
         return True
-    return before[0] != facts and now - before[1].result.made >= FRESH_SECONDS * SECOND
+    # An answer of a clock that was put back since is of no use [CS6].
+    return before[0] != facts and not 0 <= now - before[1].result.made < FRESH_SECONDS * SECOND

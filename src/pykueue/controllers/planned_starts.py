@@ -100,7 +100,8 @@ class PlannedStartController:
         """The time until the next Event of a Workload may be emitted."""
         if workload not in self._emitted:
             return 0
-        return max(0, self._emitted[workload][0] + _EVENT_PAUSE - self._clock.now())
+        pause = self._emitted[workload][0] + _EVENT_PAUSE - self._clock.now()
+        return pause if 0 < pause <= _EVENT_PAUSE else 0  # longer if the clock was put back since [CS6]
 
     def _emit_waiting(self, workload: str) -> float | None:
         """Emit the change that waits, or return the seconds until it can be."""

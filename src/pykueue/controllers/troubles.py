@@ -97,7 +97,7 @@ class TroubleReporter:
         found, and what is not found any more."""
         found, now = await self.found(), self._clock.now()
         self._record(found)
-        self._reported = {key: at for key, at in self._reported.items() if now - at < _EVENT_EVERY[key[0]]}
+        self._reported = {key: at for key, at in self._reported.items() if 0 <= now - at < _EVENT_EVERY[key[0]]}
         for each in found:
             workload = self._writer.current(key_of(each.workload)) if each.type in _EVENT_EVERY else None
             if workload is None or (each.type, workload.metadata.uid) in self._reported:

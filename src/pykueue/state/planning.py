@@ -290,7 +290,8 @@ class Planning:
         """Search for earlier dates, from time to time: an old date stays valid ([TL7], [TL8])."""
         waiting = [plan for plan in plans.plans.values() if plan.date is None or plan.date > now]
         first = min((plan.date for plan in waiting if plan.date is not None), default=now)
-        if now < self._refresh_at.get(plans.tree, 0) + max(_REFRESH, (first - now) // _REFRESH_SHARE):
+        refreshed = self._refresh_at.get(plans.tree, 0)
+        if refreshed <= now < refreshed + max(_REFRESH, (first - now) // _REFRESH_SHARE):
             return
         self._improvable.discard(plans.tree)
         self._refresh_at[plans.tree] = now

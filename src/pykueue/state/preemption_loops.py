@@ -122,6 +122,7 @@ class LoopDetector:
         self._new: list[PreemptionLoop] = []
         self._pods = ReplacedPods()
         self._held: dict[_Decided, Nanoseconds] = {}  # delayed preemptions, and until when
+        self._seen_at: Nanoseconds = 0
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
@@ -290,6 +291,7 @@ class LoopDetector:
     ) -> Nanoseconds | None:
         """Return until when a preemption is delayed because it was decided `ROUNDS` times on the same facts; None if it
         may be carried out."""
+        self._follow_clock(now)
         decided = self._decided_now(queues, preemptor, targets, now)
         repeated = self._decided.get(decided)
         if repeated is None or repeated.times < ROUNDS:
@@ -305,10 +307,21 @@ class LoopDetector:
 
     def take_due(self, now: Nanoseconds) -> Iterator[str]:
         """Return and clear the delays that are over, or that an outside change has ended: a ClusterQueue of each."""
+        self._follow_clock(now)
         for decided, until in list(self._held.items()):
             if until <= now or self.outside_changes(decided.queues) != decided.outside_changes:
                 del self._held[decided]
                 yield decided.queues[0]
+
+    def _follow_clock(self, now: Nanoseconds) -> None:
+        """Delay nothing by more than its delay after the clock was set back [CS6]."""
+        if now < self._seen_at:
+            for decided in self._held:
+                repeated = self._decided.get(decided)
+                if repeated is not None:
+                    repeated.held_until = min(repeated.held_until, now + repeated.delay)
+                    self._held[decided] = repeated.held_until
+        self._seen_at = now
 
     @property
     def next_due(self) -> Nanoseconds | None:

@@ -100,7 +100,7 @@ class ConsumedResources:
             kept = _times(account.consumed, 1.0 - share)
             _add(kept, _times(in_use, share))
             account.consumed = kept
-        account.since = max(account.since, now)
+        account.since = now  # also if the clock was set back: usage would stay as it is until it has caught up [CS6]
 
     def settle(self, local_queue: str, workload: str, in_use: Mapping[str, Billionths], now: Nanoseconds) -> None:
         """Turn the entry penalty of an admitted Workload into past usage [AF6]."""
