@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import random
+import statistics
 from pathlib import Path
 
 import msgspec
@@ -187,3 +190,72 @@ def test_the_law_of_run_times_is_that_of_generated_worlds_alone(capsys: pytest.C
     with pytest.raises(SystemExit):
         forecast.main(["--pending=0", "--trace=examples/traces/day.swf", "--known=law"])
     assert "--known=law" in capsys.readouterr().err
+
+
+def test_jobs_of_a_campaign_are_alike_and_have_correlated_run_times() -> None:
+    truth, rng = Truth("campaigns", []), random.Random(1)
+    scores: list[list[float]] = []
+    for number in range(1500):
+        before = len(truth.arrivals)
+        last = forecast.add_campaign(truth, rng, number * HOUR, "q", "2", 10)
+        made = truth.arrivals[before:]
+        assert len(made) in forecast.CAMPAIGNS
+        assert [each.at for each in made] == [
+            NOW + (number * HOUR + place * forecast.CAMPAIGN_SECONDS) * SECOND for place in range(len(made))
+        ]
+        assert made[-1].at == NOW + last * SECOND
+        assert {forecast.cpu_of(each.workload) for each in made} == {2}
+        assert {each.workload.spec.priority for each in made} == {10}
+        uids = [each.workload.metadata.uid for each in made]
+        (name,) = {truth.records[uid].job_name.partition("-")[0] for uid in uids}
+        mean, spread = forecast.CLASSES[forecast.NAMES.index(name)]
+        scores.append([math.log(truth.lengths[uid] / mean) / spread for uid in uids])
+    # Each run time has the law of its class, and two of a campaign have the correlation.
+    every = [score for of_campaign in scores for score in of_campaign]
+    assert abs(statistics.fmean(each[0] for each in scores)) < 0.1
+    assert statistics.fmean(score * score for score in every) == pytest.approx(1.0, abs=0.15)
+    products = [each[0] * each[1] for each in scores if len(each) > 1]
+    assert statistics.fmean(products) == pytest.approx(forecast.CAMPAIGN_CORRELATION, abs=0.2)
+
+
+def test_a_world_has_campaigns_and_the_load_of_its_kind() -> None:
+    (kind,) = (each for each in forecast.WORLDS if each.has_campaigns)
+    truth = forecast.generate(kind, 4 * forecast.DAY, 3)
+    gaps = [later.at - each.at for each, later in zip(truth.arrivals, truth.arrivals[1:], strict=False)]
+    # Of the mean campaign of 55 jobs in 7, most jobs are submitted right after another one.
+    assert sum(gap == forecast.CAMPAIGN_SECONDS * SECOND for gap in gaps) / len(gaps) > 0.7
+    work = sum(
+        truth.lengths[each.workload.metadata.uid] * forecast.cpu_of(each.workload) for each in truth.arrivals
+    ) / (4 * forecast.DAY * kind.cpus)
+    assert 0.4 * kind.load < work < 2.0 * kind.load
+
+
+def test_what_is_left_of_workloads_is_their_work_and_the_time_of_half_of_the_cpus() -> None:
+    assert forecast.left_of([(100, 1), (300, 2), (200, 1)]) == (900.0, 200.0)
+    # A run of months does not outweigh all others.
+    assert forecast.left_of([(10 * forecast.WEEK, 1)]) == (float(forecast.WEEK), float(10 * forecast.WEEK))
+    assert forecast.loss(300, 300, 0.9) == 0.0
+    # Later than its P90 costs nine times as much as earlier.
+    assert forecast.loss(900, 300, 0.9) == pytest.approx(9 * forecast.loss(300, 900, 0.9))
+
+
+def test_run_times_that_are_known_have_no_loss() -> None:
+    (kind,) = (each for each in forecast.WORLDS if each.name == "campaigns")
+    truth = forecast.generate(kind, 6 * forecast.DAY, 3)
+    probes = Probes(truth, kind.policy, 3, forecast.BIG, "runs")
+    found = forecast.joint_lengths(probes, 4 * forecast.DAY, 1, 6)
+    assert {each.quantity for each in found} >= {"running", "half of running"}
+    assert all((each.p50, each.p90, each.loss_p50, each.loss_p90) == (1.0, 1.0, 0.0, 0.0) for each in found)
+
+
+def test_the_lengths_of_a_world_are_measured_without_a_run_ahead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "PAST", forecast.DAY)
+    figures = tmp_path / "figures.json"
+    command = ["--lengths", "--worlds=strict", "--days=1", "--every=2", f"--json={figures}"]
+    assert forecast.main(command) == 0
+    found = json.loads(figures.read_text())["lengths"]
+    assert {each["quantity"] for each in found} >= {"running", "half of running"}
+    assert all(each["loss_p90"] >= 0.0 and each["world"] == "strict" for each in found)
+    assert "half of running" in capsys.readouterr().out
