@@ -108,6 +108,20 @@ def test_a_bad_line_is_refused_with_its_number_or_left_out(folder: Path) -> None
             "--history belongs to a time range, and four.swf is a file",
         ),
         (["--trace", "four.swf", "--map", "cpu=none", "-f", "twice.yaml"], "--map cpu=none:"),
+        (["--trace", "four.swf", "--map", "a b=1", "-f", "twice.yaml"], "--map a b=1: 'a b' is no resource: "),
+        (
+            ["--trace", "four.swf", "--map", "cpu=1", "--map", "cpu=2", "-f", "twice.yaml"],
+            "--map cpu=2: the resource is given twice",
+        ),
+        (["--trace", "", "-f", "twice.yaml"], "--trace: is empty; name a file, or a time range"),
+        (
+            ["--trace", "four.swf", "-f", "twice.yaml", "--now", "2026-11-18T00:00:00Z"],
+            "--now cannot be combined with --trace: the times are those of the trace",
+        ),
+        (
+            ["--eta", "--in", "twice.yaml", "-f", "twice.yaml", "--now", "9999-12-31T23:59:59Z"],
+            "--now: a forecast reaches 7 days ahead, and times have years of four digits",
+        ),
         (["--trace", "four.swf", "--delete", "clusterqueue/none"], "--delete clusterqueue/none: not found"),
         (["--trace", "four.swf", "--in", "twice.yaml", "--delete", "cq/none"], "--delete cq/none: not found"),
     ],

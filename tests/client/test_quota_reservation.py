@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -149,3 +150,17 @@ def test_an_amount_that_counts_as_unlimited_is_refused(
         main(["reserve", "b", *what, "--dry-run=client"])
     assert caught.value.code == 2
     assert f"{resource}={amount} is more than a quota can be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"target": "research"}, "reserve: ClusterQueue research cannot give quota to itself; name another with --to"),
+        ({"repeat": "", "length": "0s"}, "--for 0s: must be longer than 0s"),
+        ({"repeat": "", "length": "-2h"}, "--for -2h: must be longer than 0s"),
+    ],
+)
+def test_a_reservation_without_an_effect_is_refused(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        replace(CLASS, **given).document(NOW)
+    assert str(caught.value) == sentence

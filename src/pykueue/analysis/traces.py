@@ -229,6 +229,10 @@ def per_processor(texts: Iterable[str]) -> dict[str, Quantity]:
         try:
             if not equals or not resource:
                 raise QuantityError("must be RESOURCE=QUANTITY, such as nvidia.com/gpu=1")
+            if messages := meta.check_qualified_name(resource):
+                raise QuantityError(f"{resource!r} is no resource: {messages[0]}")
+            if resource in found:
+                raise QuantityError("the resource is given twice")
             found[resource] = quantity.parse(value)
         except QuantityError as error:
             raise UsageError(f"--map {text}: {error}") from None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from kubemachinery.errors import UsageError
 from pykueue.cli import flags, printing
@@ -104,6 +105,10 @@ def command(
     from pykueue.cli.plan import at, case_of, print_ignored, print_ignored_and_unknown, print_notices, read, within
 
     options = TraceOptions(**of_traces)
+    if not options.trace and click.get_current_context().get_parameter_source("trace") is ParameterSource.COMMANDLINE:
+        raise UsageError("--trace: is empty; name a file, or a time range such as 2026-11-09..2026-11-16")
+    if options.trace and now_text is not None:
+        raise UsageError("--now cannot be combined with --trace: the times are those of the trace")
     options.check(is_forecast=eta)
     if not changes and not gone and options.write_base is None:
         raise UsageError("nothing would change: give objects with -f, or names with --delete")
@@ -114,6 +119,8 @@ def command(
         trace_comparison.run(connection, options, changes, dict(zip(gone, names, strict=True)), files, output)
         return
     now, change = at(now_text), read(changes, is_change=True) if changes else planner.read(())
+    if eta:
+        _check_horizon(now)
     print_ignored_and_unknown(change)
     with progress() as report:
         if files:
@@ -151,6 +158,17 @@ def command(
         click.echo(f"no stable state without the change: {difference.before.unstable_because}", err=True)
     if difference.after.unstable_because:
         raise NegativeResult(f"no stable state with the change: {difference.after.unstable_because}")
+
+
+def _check_horizon(now: Nanoseconds) -> None:
+    """Refuse a time whose forecasts would be beyond the years of the API."""
+    from kubemachinery import meta
+    from pykueue.projection import forecast
+
+    try:
+        meta.format_time(now + forecast.HORIZON)
+    except meta.TimeError:
+        raise UsageError("--now: a forecast reaches 7 days ahead, and times have years of four digits") from None
 
 
 def _forecasts(

@@ -51,6 +51,8 @@ class QuotaReservation:
 
     def document(self, now: Nanoseconds) -> Tree:
         """The QuotaSchedule. Both queues get a `change`, so that the sum is the same in every window [QS8]."""
+        if self.source == self.target:
+            raise UsageError(f"reserve: ClusterQueue {self.source} cannot give quota to itself; name another with --to")
         spec: Tree = {
             "timeZone": self.time_zone,
             "windows": [self._window(now)],
@@ -81,6 +83,8 @@ class QuotaReservation:
             return {"name": WINDOW, "cron": self._cron(), "duration": self.length}
         try:
             length = meta.parse_duration(self.length)
+            if length <= 0:
+                raise UsageError(f"--for {self.length}: must be longer than 0s")
             start = first_start(self.at, self.time_zone, now)
         except (meta.TimeError, CalendarError) as error:
             raise UsageError(f"reserve: {error}") from None
