@@ -375,6 +375,23 @@ async def test_a_newer_file_stops_the_history_and_not_the_queue(made: World) -> 
 
 
 @scenario
+async def test_a_file_that_another_manager_uses_is_not_touched_and_is_used_once_it_is_free(made: World) -> None:
+    """The state "in use by another manager" of the store: queueing goes on, and answers have the reason."""
+    other = HistoryStore(made.path)
+    before = made.path.read_bytes()
+    async with made.manager():
+        await made.submit("train", 5)
+        await asyncio.sleep(30)
+        assert (await made.client.status("train")).state == "Succeeded"
+        with pytest.raises(ApiError, match=r"history\.db: is in use by another manager"):
+            await made.client.history()
+        assert made.path.read_bytes() == before
+        other.close()
+        await asyncio.sleep(31)
+        assert [(record.job, record.ran_seconds) for record in await made.client.history()] == [("train", 5)]
+
+
+@scenario
 async def test_records_older_than_the_retention_are_deleted_and_usage_stays(made: World) -> None:
     async with made.manager(retention_seconds=1200):
         await made.submit("old", 100)
@@ -426,7 +443,7 @@ async def test_a_clock_that_is_far_ahead_deletes_no_record(made: World) -> None:
 
 @scenario
 async def test_records_are_deleted_a_week_of_running_after_a_long_stop(made: World) -> None:
-    """[HI15] A manager cannot tell a stop from a clock that was set ahead."""
+    """[HI15] A stop looks like a clock that was set ahead."""
     await leave_record(made)
     made.clock.wrong_by_seconds = 365 * DAY
     async with made.manager(**KEPT):

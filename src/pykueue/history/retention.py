@@ -9,8 +9,8 @@ the last days of running gives, continued by what has run since:
           │   ╭────────╯ ╰─────╯ ·····  TRIED_SECONDS later this step counts
           └──────────────────────────── ran
 
-A clock that is set ahead looks like a clock that went on while no manager ran. Only the time for which it stays there
-tells them apart, so that both are waited for.
+A clock that is set ahead looks like a clock that went on while no manager ran. They differ only in the time for which
+they stay so, and both are waited for.
 """
 
 from __future__ import annotations
