@@ -341,6 +341,25 @@ def test_elastic_ray_job_follows_its_cluster(kueue: Kueue) -> None:
 # --- RayService -------------------------------------------------------------------------------------------------------
 
 
+def test_elastic_ray_service_grows_after_an_upgrade(kueue: Kueue) -> None:
+    """[RS3] [RJ11] The RayCluster of an upgrade has the generation again that a slice for the earlier one was named by."""
+    elastic = {"metadata": {"annotations": {labels.ELASTIC_JOB: "true"}}}
+    kueue.apply(example("rayservice", **elastic, spec={"rayClusterConfig": {"enableInTreeAutoscaling": True}}))
+    service = kueue.get("RayService", "chat")
+    for name, replicas in (("chat-blue", 4), ("chat-green", 5)):
+        made = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name, "namespace": "default"}}
+        kueue.apply(owned({**made, "spec": {**service["spec"]["rayClusterConfig"], "suspend": False}}, service))
+        status(kueue, "RayService", "chat", activeServiceStatus={"rayClusterName": name})
+        group = kueue.get("RayCluster", name)["spec"]["workerGroupSpecs"][0]
+        patch = {"spec": {"workerGroupSpecs": [{**group, "replicas": replicas}]}}
+        kueue.patch("RayCluster", name, patch)
+        kueue.advance(30)
+        assert counts(workload(kueue)) == {"head": 1, "replicas": replicas}
+        assert is_true(workload(kueue), "Admitted")
+    generations = [each["metadata"]["generation"] for each in kueue.all("RayCluster")]
+    assert generations[0] == generations[1]
+
+
 def test_ray_service_runs_until_it_is_deleted(kueue: Kueue) -> None:
     """[RS1] [RS2] [RC6]"""
     kueue.apply(example("rayservice"))

@@ -37,7 +37,7 @@ class Unqueued:
     tree: Mapping[str, Any]  # of the first
     priority_class: str  # the PriorityClass of the pods; empty without one
     # Whether it is a pod of a group that has a Workload, which does not own the pod. Its reconciler adds it to the
-    # owners in a moment, unless a Warning Event says why not.
+    # owners in a moment, unless a Warning Event has the reason why not.
     in_queued_group: bool = False
     trouble: str = ""
 

@@ -186,7 +186,7 @@ class LeaderWorkerSet(PodParent):
     def reconcile(self, facts: ParentFacts, options: IntegrationOptions, now: Nanoseconds) -> Branches:
         members = _by_group(facts.pods, options)
         owned = {each.metadata.name: each for each in facts.workloads if parent_workloads.is_owned(self, each)}
-        limit = self._room(owned.values()) if facts.creates_max is None else facts.creates_max
+        limit = self._creatable(owned.values()) if facts.creates_max is None else facts.creates_max
         wanted = self._wanted(facts.workloads, options, limit)
         lost = {
             name: each for name, each in facts.named.items() if name not in owned and self._is_its_own(each, options)
@@ -225,7 +225,7 @@ class LeaderWorkerSet(PodParent):
         is_free = workload_owners.controller(workload) is None
         return is_free and counts and parent_workloads.is_alike(workload, pod_sets)
 
-    def _room(self, owned: Collection[kueue.Workload]) -> int:
+    def _creatable(self, owned: Collection[kueue.Workload]) -> int:
         """How many Workloads this pass creates [LW12]. Inactive ones do not count as waiting."""
         waiting = sum(not (states.is_reserved(w) or states.is_finished(w)) and states.is_active(w) for w in owned)
         return max(0, min(_CREATED_AT_ONCE, WAITING_MAX - waiting))

@@ -180,7 +180,7 @@ def _without_workload(job: GenericJob, facts: JobFacts, options: IntegrationOpti
     rank = workloads.priority(job, pod_sets, facts)
     if isinstance(rank, workloads.MissingClass):
         return workload_sync.missing_class(job, rank)
-    tree = workloads.build(job, pod_sets, rank, options)
+    tree = workloads.build(job, pod_sets, rank, options, facts.workloads)
     return (
         CreateWorkload(tree, job.tree),
         EmitJobEvent(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{tree['metadata']['name']}"),
@@ -202,8 +202,8 @@ def _would_start(job: GenericJob, workload: Workload) -> bool:
 
 
 def _too_many(job: GenericJob) -> str:
-    """Why the pod sets are not built: the API server would refuse the Workload [JF45]. Those of an object with thousands
-    of templates take seconds to build, with each retry."""
+    """Why the pod sets are not built: the API server would refuse the Workload [JF45]. Those of an object with
+    thousands of templates take seconds to build, with each retry."""
     count = len(job.templates())
     if count <= podsets.COUNT_MAX:
         return ""

@@ -124,7 +124,7 @@ def _grown(job: GenericJob, old: Workload, facts: JobFacts, options: Integration
     rank = workloads.priority(job, pod_sets, facts)
     if isinstance(rank, workloads.MissingClass):
         return workload_sync.missing_class(job, rank)
-    tree: Tree = workloads.build(job, pod_sets, rank, options)
+    tree: Tree = workloads.build(job, pod_sets, rank, options, facts.workloads)
     first = old.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, old.metadata.name)
     tree = ObjectView(tree).with_annotations(
         {labels.WORKLOAD_SLICE_REPLACEMENT_FOR: states.key(old), labels.WORKLOAD_SLICE_NAME: first}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -111,12 +111,16 @@ def _reference(group: str, kind: str, name: str) -> Tree:
 # --- Building ---------------------------------------------------------------------------------------------------------
 
 
-def build(job: GenericJob, pod_sets: tuple[Tree, ...], rank: Priority, options: IntegrationOptions) -> Tree:
-    """A new Workload."""
+def build(
+    job: GenericJob,
+    pod_sets: tuple[Tree, ...],
+    rank: Priority,
+    options: IntegrationOptions,
+    existing: Collection[kueue.Workload] = (),
+) -> Tree:
+    """A new Workload. `existing`: those of the job, of which a slice may have the name that is derived first."""
     elastic = is_elastic(job, options)
-    row = job.row.kind
-    extra = job.name_extra() if elastic else ""
-    derived = names.workload_name(row.kind, row.group, job.name, job.uid, extra=extra, short=options.short_names)
+    derived = _derived_name(job, options, existing) if elastic else _name(job, options)
     metadata: Tree = {
         "name": job.workload_name() or derived,
         "namespace": job.namespace,
@@ -138,6 +142,19 @@ def build(job: GenericJob, pod_sets: tuple[Tree, ...], rank: Priority, options: 
         "metadata": metadata,
         "spec": spec(job, pod_sets, rank),
     }
+
+
+def _name(job: GenericJob, options: IntegrationOptions, extra: str = "") -> str:
+    kind = job.row.kind
+    return names.workload_name(kind.kind, kind.group, job.name, job.uid, extra=extra, short=options.short_names)
+
+
+def _derived_name(job: GenericJob, options: IntegrationOptions, existing: Collection[kueue.Workload]) -> str:
+    """The name of a new slice [RJ11]. The RayCluster that replaces another one in an upgrade, or after a retry, begins
+    with generation 1 again, and a slice for the earlier one may have the name."""
+    taken = {each.metadata.name for each in existing}
+    tries = (job.name_extra(), *(f"{job.name_extra()}_{number}" for number in range(1, len(taken) + 1)))
+    return next(name for extra in tries if (name := _name(job, options, extra)) not in taken)
 
 
 def spec(job: GenericJob | PodParent, pod_sets: tuple[Tree, ...], rank: Priority) -> Tree:
