@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+
 import msgspec
 import pytest
 
 from controllers.conftest import Environment, Tree
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.event_recorder import EVENTS
+from kubemachinery.clock import SystemClock
+from kubemachinery.meta import SECOND, format_time
+from pykueue import settings
+from pykueue.app.options import manager_options
+from pykueue.controllers.assembly import Manager
+from pykueue.core.decision import Admit, Decision
+from pykueue.core.workload import Reservation
 from pykueue.state import scheduling_scope
 
 
@@ -46,6 +57,41 @@ async def test_quota_and_admission_are_one_write_of_the_status(env: Environment)
         await env.until_quiet(manager)
         writes = manager.client.sent["PATCH", "workloads"]
         assert writes == 1, before
+
+
+class _Advancing(SystemClock):
+    """A clock that is a second later each time, as if every write had waited for the server."""
+
+    def __init__(self) -> None:
+        self._seconds = 0
+
+    def now(self) -> int:
+        self._seconds += 1
+        return super().now() + self._seconds * SECOND
+
+
+async def test_reservation_has_the_time_of_its_decision_and_its_watch_event_changes_nothing(env: Environment) -> None:
+    """[CY27]"""
+    client, options = ApiClient(env.transport(), random.Random(3)), manager_options(settings.defaults())
+    manager = Manager(client, options, _Advancing(), random.Random(3))
+    world, assumed = manager.scheduler.world, dict[str, Reservation]()
+
+    def keep(decisions: list[Decision], seconds: float) -> None:
+        assumed.update((each.workload, world.reservations[each.workload]) for each in decisions if type(each) is Admit)
+
+    manager.scheduler.on_cycle.append(keep)
+    await env.queues()
+    async with manager.reading():
+        leading = asyncio.create_task(manager.lead())
+        await env.workload("only")
+        await env.until_condition("only", "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
+        held = assumed["default/only"]
+        times = {each["lastTransitionTime"] for each in (await env.read("Workload", "only"))["status"]["conditions"]}
+        assert times == {format_time(held.reserved_at or 0)}
+        assert world.reservations["default/only"] is held
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
 
 
 async def test_a_workload_of_higher_priority_takes_the_place_of_a_lower_one(env: Environment) -> None:

@@ -16,6 +16,7 @@ from kubemachinery import meta
 from kubemachinery.client.errors import ApiError, Conflict, Invalid, KubeError, Unanswered
 from kubemachinery.client.informer import Informer, ObjectKey
 from kubemachinery.clock import Clock
+from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import FinishedReason
 from pykueue.controllers.workload_writer import WorkloadWriter, revision
@@ -84,7 +85,7 @@ class ReservationWriter:
             if self._takes_back(decision.workload, workload):
                 self.release(key)
                 return
-            await self._write(key, workload, self._changes(decision, workload))
+            await self._write(key, workload, self._changes(decision, workload), self._decided_at(decision))
         if decision.replaces:
             await self._finish_replaced(key_of(decision.replaces), decision.workload)
 
@@ -147,14 +148,22 @@ class ReservationWriter:
         log.info("%s: %s", states.key(workload), note)
         return note
 
-    async def _write(self, key: ObjectKey, workload: kueue.Workload, changes: Changes) -> None:
+    def _decided_at(self, decision: Admit) -> Nanoseconds:
+        """Return the time of the conditions of an admission: that of the decision, as in Kueue [CY27]. With the time of
+        the write, the watch would show another reservation than the assumed one, which makes another cycle due."""
+        assumed = self._world.reservations.get(decision.workload)
+        if assumed is None or assumed.reserved_at is None or decision.is_second_pass:
+            return self._clock.now()
+        return assumed.reserved_at
+
+    async def _write(self, key: ObjectKey, workload: kueue.Workload, changes: Changes, at: Nanoseconds) -> None:
         """Write a reservation. A lost answer is settled by sending the same conditional write until it is answered."""
         name = str(key)
         # The cycle may have decided on an older revision than the one that this write is conditional on.
         self._world.writing(name, workload.metadata.resource_version)
         while True:
             try:
-                made = await self._writer.workload(workload, changes, SCHEDULER, self._clock.now())
+                made = await self._writer.workload(workload, changes, SCHEDULER, at)
             except Conflict:
                 if await self._was_applied(key, workload):
                     return
@@ -196,7 +205,7 @@ class ReservationWriter:
         name = str(key)
         if self._world.is_assumed(name):
             self._world.written(name, str(made))
-            shown = self._workloads.get(key.name, key.namespace)
+            shown = self._workloads.find(key)
             if shown is not None and revision(shown) >= made:
                 self._feed.put(key, shown)
                 self._wake()
