@@ -29,18 +29,23 @@ async def monitored_event_loop(observe: Callable[[float], None]) -> AsyncIterato
     A function that blocks the loop for a time delays the timer by that time, less one interval at most.
     """
     loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
 
-    async def monitor() -> None:
-        while True:
-            due = loop.time() + MONITOR_SECONDS
-            await asyncio.sleep(MONITOR_SECONDS)
-            observe(max(0.0, loop.time() - due))
+    # A timer and not a task that sleeps, which takes half as long again: this runs in every process that serves.
+    def on_timer(due: float) -> None:
+        observe(max(0.0, loop.time() - due))
+        start()
 
-    monitoring = asyncio.create_task(monitor(), name="event-loop-monitor")
+    def start() -> None:
+        nonlocal timer
+        due = loop.time() + MONITOR_SECONDS
+        timer = loop.call_at(due, on_timer, due)
+
+    start()
     try:
         yield
     finally:
-        monitoring.cancel()
+        timer.cancel()
 
 
 # So many new objects are searched for cycles at once; what survives is searched once more after two such searches, and

@@ -18,7 +18,9 @@ async def test_function_that_blocks_the_event_loop_is_observed_as_a_delay() -> N
 
 
 async def test_monitor_ends_with_the_block() -> None:
-    async with monitored_event_loop(lambda seconds: None):
-        (monitor,) = (task for task in asyncio.all_tasks() if task.get_name() == "event-loop-monitor")
-    await asyncio.sleep(0)
-    assert monitor.done()
+    observed = asyncio.Event()
+    async with monitored_event_loop(lambda seconds: observed.set()):
+        await observed.wait()
+    observed.clear()
+    await asyncio.sleep(3 * MONITOR_SECONDS)
+    assert not observed.is_set()
