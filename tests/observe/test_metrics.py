@@ -329,6 +329,18 @@ def test_a_local_queue_that_is_not_selected_has_none() -> None:
     assert not [name for name in series(metrics) if "local_queue" in name]
 
 
+def test_local_queue_of_a_workload_is_looked_up_once_for_all_changes_of_a_write() -> None:
+    asked: list[str] = []
+
+    def has_series(namespace: str, name: str) -> bool:
+        asked.append(name)
+        return True
+
+    metrics = Metrics(EVERYTHING, has_series=has_series)
+    metrics.changes(workload(), (Reserved("cq", 0), Admitted("cq", 0, 0, had_checks=False)))
+    assert asked == ["lq"]
+
+
 # --- Custom labels ----------------------------------------------------------------------------------------------------
 
 CUSTOM = CustomLabels(

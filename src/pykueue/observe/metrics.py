@@ -549,6 +549,14 @@ Ancestors: TypeAlias = Callable[[str], Iterable[str]]
 MetadataOf: TypeAlias = Callable[[MetricLabelSource, str, str], ObjectMeta | None]
 
 
+class _Subject(msgspec.Struct, frozen=True, gc=False):
+    """The Workload that changes are counted for, with the labels that all of them have."""
+
+    workload: kueue.Workload
+    priority_class: str
+    local_queues: tuple[tuple[str, str], ...]  # the one that has series: its name and namespace
+
+
 class Metrics:
     """The counters and histograms of one manager."""
 
@@ -647,50 +655,52 @@ class Metrics:
 
     def changes(self, workload: kueue.Workload, changes: Iterable[Change]) -> None:
         """Count the changes that were written to a Workload; `workload` includes them."""
+        about = _Subject(workload, _class_of(workload), self._local_queues(workload))
         for change in changes:
             match change:
                 case Reserved(cluster_queue, waited):
-                    self._count("quota_reserved_workloads_total", workload, cluster_queue)
-                    self._time("quota_reserved_wait_time_seconds", workload, cluster_queue, waited)
+                    self._count("quota_reserved_workloads_total", about, cluster_queue)
+                    self._time("quota_reserved_wait_time_seconds", about, cluster_queue, waited)
                 case Admitted():
-                    self._admitted(workload, change)
+                    self._admitted(about, change)
                 case Evicted():
-                    self._evicted(workload, change)
+                    self._evicted(about, change)
                 case Released(cluster_queue, reason, after):
                     self._observe("kueue_workload_eviction_latency_seconds", max(after, 0), cluster_queue, reason)
                 case Finished(cluster_queue, _, executed):
-                    self._count("finished_workloads_total", workload, cluster_queue)
+                    self._count("finished_workloads_total", about, cluster_queue)
                     if executed is not None:
-                        self._time("execution_time_seconds", workload, cluster_queue, max(executed, 0))
+                        self._time("execution_time_seconds", about, cluster_queue, max(executed, 0))
                 case SetCondition(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, PodsReadyReason.STARTED):
-                    self._ready(workload)
+                    self._ready(about)
 
-    def _admitted(self, workload: kueue.Workload, change: Admitted) -> None:
+    def _admitted(self, about: _Subject, change: Admitted) -> None:
         self.admissions += 1
-        self._count("admitted_workloads_total", workload, change.cluster_queue)
-        self._time("admission_wait_time_seconds", workload, change.cluster_queue, change.waited)
+        self._count("admitted_workloads_total", about, change.cluster_queue)
+        self._time("admission_wait_time_seconds", about, change.cluster_queue, change.waited)
         if change.had_checks:
-            self._time("admission_checks_wait_time_seconds", workload, change.cluster_queue, change.checked)
+            self._time("admission_checks_wait_time_seconds", about, change.cluster_queue, change.checked)
         for cohort in self._ancestors(change.cluster_queue):
-            self._add("kueue_cohort_subtree_admitted_workloads_total", cohort, _class_of(workload))
+            self._add("kueue_cohort_subtree_admitted_workloads_total", cohort, about.priority_class)
 
-    def _evicted(self, workload: kueue.Workload, change: Evicted) -> None:
+    def _evicted(self, about: _Subject, change: Evicted) -> None:
         why = (str(change.reason), str(change.cause))
-        self._count("evicted_workloads_total", workload, change.cluster_queue, *why)
+        self._count("evicted_workloads_total", about, change.cluster_queue, *why)
         if change.is_first:
-            self._add("kueue_evicted_workloads_once_total", change.cluster_queue, *why, _class_of(workload))
+            self._add("kueue_evicted_workloads_once_total", change.cluster_queue, *why, about.priority_class)
         if change.ready_for is not None:
             self._observe("kueue_pods_ready_to_evicted_time_seconds", change.ready_for, change.cluster_queue, *why)
 
-    def _ready(self, workload: kueue.Workload) -> None:
+    def _ready(self, about: _Subject) -> None:
         """Observe the time until the pods became ready, from the transition time of the condition."""
+        workload = about.workload
         ready = states.since(workload, WorkloadCondition.PODS_READY)
         admitted = states.since(workload, WorkloadCondition.ADMITTED)
         if ready is None or admitted is None:
             return
         cluster_queue = states.cluster_queue(workload)
-        self._time("ready_wait_time_seconds", workload, cluster_queue, ready - states.queued_since(workload))
-        self._time("admitted_until_ready_wait_time_seconds", workload, cluster_queue, ready - admitted)
+        self._time("ready_wait_time_seconds", about, cluster_queue, ready - states.queued_since(workload))
+        self._time("admitted_until_ready_wait_time_seconds", about, cluster_queue, ready - admitted)
 
     # --- Other events -------------------------------------------------------------------------------------------------
 
@@ -772,23 +782,24 @@ class Metrics:
 
     # --- Updates ------------------------------------------------------------------------------------------------------
 
-    def _count(self, name: str, workload: kueue.Workload, cluster_queue: str, *labels: str) -> None:
+    def _count(self, name: str, about: _Subject, cluster_queue: str, *labels: str) -> None:
         """Count a Workload for its ClusterQueue, and for its LocalQueue if that has series."""
-        values = (*labels, _class_of(workload))
+        values = (*labels, about.priority_class)
         self._add(f"kueue_{name}", cluster_queue, *values)
-        for local_queue in self._local_queue(workload):
-            self._add(f"kueue_local_queue_{name}", *local_queue, *values, workload=workload.metadata)
+        for local_queue in about.local_queues:
+            self._add(f"kueue_local_queue_{name}", *local_queue, *values, workload=about.workload.metadata)
 
-    def _time(self, name: str, workload: kueue.Workload, cluster_queue: str, lasted: Nanoseconds) -> None:
-        priority_class = _class_of(workload)
-        self._observe(f"kueue_{name}", lasted, cluster_queue, priority_class)
-        for local_queue in self._local_queue(workload):
-            self._observe(f"kueue_local_queue_{name}", lasted, *local_queue, priority_class, workload=workload.metadata)
+    def _time(self, name: str, about: _Subject, cluster_queue: str, lasted: Nanoseconds) -> None:
+        self._observe(f"kueue_{name}", lasted, cluster_queue, about.priority_class)
+        for local_queue in about.local_queues:
+            labels = (*local_queue, about.priority_class)
+            self._observe(f"kueue_local_queue_{name}", lasted, *labels, workload=about.workload.metadata)
 
-    def _local_queue(self, workload: kueue.Workload) -> Iterator[tuple[str, str]]:
+    def _local_queues(self, workload: kueue.Workload) -> tuple[tuple[str, str], ...]:
+        """The LocalQueue of a Workload if it has series, else nothing."""
         name, namespace = workload.spec.queue_name or "", workload.metadata.namespace
-        if EnabledBy.LOCAL_QUEUES in self.options.on and self._has_series(namespace, name):
-            yield name, namespace
+        has_series = EnabledBy.LOCAL_QUEUES in self.options.on and self._has_series(namespace, name)
+        return ((name, namespace),) if has_series else ()
 
     def _add(self, name: str, *labels: str, workload: ObjectMeta | None = None) -> None:
         family = self._counters.get(name)
