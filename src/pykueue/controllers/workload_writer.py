@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -71,7 +71,7 @@ class WorkloadWriter:
         self._low_priority_client = client.low_priority()
         self._workloads = workloads
         self._reporter = reporter
-        self._turns: dict[ObjectKey, _Turn] = {}
+        self._locks: dict[ObjectKey, _Lock] = {}  # of the Workloads that a controller decides about
         # What was written, and the UIDs of deleted Workloads: until the watch shows it.
         self._ahead: dict[ObjectKey, kueue.Workload] = {}
         self._gone: dict[ObjectKey, str] = {}
@@ -86,27 +86,16 @@ class WorkloadWriter:
 
     def current(self, key: ObjectKey) -> kueue.Workload | None:
         """Return the newest version that this process has read or written."""
-        ahead, shown = self._ahead.get(key), self._workloads.get(key.name, key.namespace)
+        ahead, shown = self._ahead.get(key), self._workloads.find(key)
         if shown is not None and shown.metadata.uid == self._gone.get(key):
             return None
         if ahead is None or shown is None or ahead.metadata.uid != shown.metadata.uid:
             return shown
         return ahead if revision(ahead) > revision(shown) else shown
 
-    @asynccontextmanager
-    async def turn(self, key: ObjectKey) -> AsyncIterator[None]:
+    def turn(self, key: ObjectKey) -> AbstractAsyncContextManager[None]:
         """Hold the lock of a Workload: no other controller decides about it meanwhile."""
-        turn = self._turns.get(key)
-        if turn is None:
-            turn = self._turns[key] = _Turn()
-        turn.takers += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.takers -= 1
-            if not turn.takers:
-                del self._turns[key]
+        return _Turn(self._locks, key)
 
     def learn(self, found: kueue.Workload) -> None:
         """Record a version that was read directly, so that no decision is made on an older one."""
@@ -239,12 +228,43 @@ class WorkloadWriter:
             self._ahead[key] = replace(after, metadata=replace(after.metadata, resource_version=str(made)))
 
 
-class _Turn:
+class _Lock:
     __slots__ = ("lock", "takers")
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.takers = 0
+
+
+class _Turn(AbstractAsyncContextManager[None]):
+    """Inside the block, the lock of a Workload is held. It exists while it is held or waited for."""
+
+    __slots__ = ("_key", "_locks")
+
+    def __init__(self, locks: dict[ObjectKey, _Lock], key: ObjectKey) -> None:
+        self._locks = locks
+        self._key = key
+
+    async def __aenter__(self) -> None:
+        held = self._locks.get(self._key)
+        if held is None:
+            held = self._locks[self._key] = _Lock()
+        held.takers += 1
+        try:
+            await held.lock.acquire()
+        except BaseException:
+            self._leave(held)
+            raise
+
+    async def __aexit__(self, *_error: object) -> None:
+        held = self._locks[self._key]
+        held.lock.release()
+        self._leave(held)
+
+    def _leave(self, held: _Lock) -> None:
+        held.takers -= 1
+        if not held.takers:
+            del self._locks[self._key]
 
 
 def revision(workload: kueue.Workload) -> int:
