@@ -118,11 +118,11 @@ def key(workload: Workload) -> str:
 
 # These predicates run for every Workload at every event, and in Python 3.11 the lookup of an enum member takes longer
 # than the rest of the predicate.
-_RESERVED: Final = WorkloadCondition.QUOTA_RESERVED
-_ADMITTED: Final = WorkloadCondition.ADMITTED
-_EVICTED: Final = WorkloadCondition.EVICTED
-_FINISHED: Final = WorkloadCondition.FINISHED
-_PENDING: Final = frozenset({_RESERVED.value, _ADMITTED.value})
+_RESERVED: Final = WorkloadCondition.QUOTA_RESERVED.value
+_ADMITTED: Final = WorkloadCondition.ADMITTED.value
+_EVICTED: Final = WorkloadCondition.EVICTED.value
+_FINISHED: Final = WorkloadCondition.FINISHED.value
+_PENDING: Final = frozenset({_RESERVED, _ADMITTED})
 
 
 def has(workload: Workload, condition: WorkloadCondition) -> bool:
@@ -135,19 +135,19 @@ def is_active(workload: Workload) -> bool:
 
 
 def is_reserved(workload: Workload) -> bool:
-    return has(workload, _RESERVED)
+    return conditions.is_true(workload.status.conditions, _RESERVED)
 
 
 def is_admitted(workload: Workload) -> bool:
-    return has(workload, _ADMITTED)
+    return conditions.is_true(workload.status.conditions, _ADMITTED)
 
 
 def is_evicted(workload: Workload) -> bool:
-    return has(workload, _EVICTED)
+    return conditions.is_true(workload.status.conditions, _EVICTED)
 
 
 def is_finished(workload: Workload) -> bool:
-    return has(workload, _FINISHED)
+    return conditions.is_true(workload.status.conditions, _FINISHED)
 
 
 def is_on_hold(workload: Workload) -> bool:

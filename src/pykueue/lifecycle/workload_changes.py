@@ -263,6 +263,9 @@ def apply_to(workload: kueue.Workload, changes: Iterable[Change], now: Nanosecon
     """The Workload as it will be written, status and object. A deletion and notifications change nothing."""
     status, spec, metadata = workload.status, workload.spec, workload.metadata
     for change in changes:
+        if isinstance(change, _ON_STATUS):
+            status = _with(status, change, metadata.generation, now)
+            continue
         match change:
             case SetInactive():
                 spec = replace(spec, active=False)
@@ -278,8 +281,6 @@ def apply_to(workload: kueue.Workload, changes: Iterable[Change], now: Nanosecon
                 metadata = replace(metadata, finalizers=kept)
             case DeleteWorkload() | EmitEvent() | Reserved() | Admitted() | Evicted() | Released() | Finished():
                 pass
-            case _:
-                status = _with(status, change, metadata.generation, now)
     return replace(workload, metadata=metadata, spec=spec, status=status)
 
 
