@@ -122,7 +122,10 @@ class JobsController:
                 self.loop.add(key)
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
-        for workload in (change.old, change.new):
+        old, new = change.old, change.new
+        if old is not None and new is not None and _owners(old) == _owners(new):
+            old = None  # the same jobs as of the new one
+        for workload in (old, new):
             if workload is not None:
                 for key in self._concerned(change.key, workload):
                     self.loop.add(key)
@@ -141,6 +144,11 @@ class JobsController:
             for parent in parents:
                 for _, tree in copy.by_index(_PARENT, parent):
                     yield triggers.key_of(row, tree, self._options)
+
+
+def _owners(workload: kueue.Workload) -> tuple[object, object]:
+    """What of a Workload its jobs depend on: its owners, and whether an annotation makes them a group."""
+    return workload.metadata.owner_references, workload.metadata.annotations
 
 
 class _Turns:
