@@ -331,7 +331,12 @@ def test_a_local_queue_that_is_not_selected_has_none() -> None:
 
 def test_local_queue_of_a_workload_is_looked_up_once_for_all_changes_of_a_write() -> None:
     asked: list[str] = []
-    metrics = Metrics(EVERYTHING, has_series=lambda namespace, name: not asked.append(name))
+
+    def has_series(namespace: str, name: str) -> bool:
+        asked.append(name)
+        return True
+
+    metrics = Metrics(EVERYTHING, has_series=has_series)
     metrics.changes(workload(), (Reserved("cq", 0), Admitted("cq", 0, 0, had_checks=False)))
     assert asked == ["lq"]
 

@@ -150,8 +150,7 @@ class ReservationWriter:
 
     def _decided_at(self, decision: Admit) -> Nanoseconds:
         """Return the time of the conditions of an admission: that of the decision, as in Kueue [CY28]. With the time of
-        the write, the watch would show another reservation than the assumed one, and every head of the cohort tree
-        would be evaluated once more."""
+        the write, the watch would show another reservation than the assumed one, which makes another cycle due."""
         assumed = self._world.reservations.get(decision.workload)
         if assumed is None or assumed.reserved_at is None or decision.is_second_pass:
             return self._clock.now()
