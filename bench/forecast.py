@@ -138,6 +138,8 @@ class WorldKind:
     is_exported: bool = False
     # CPUs that a window of a QuotaSchedule adds to each ClusterQueue at night.
     night_cpus: int = 0
+    # Whether jobs are submitted in campaigns: of one class, size and priority, with correlated run times.
+    has_campaigns: bool = False
 
     @property
     def mean_cpus(self) -> float:
@@ -160,6 +162,7 @@ WORLDS = (
     WorldKind("fair sharing", "BestEffortFIFO", 3, 16, 0.82, "all", is_fair=True),
     WorldKind("trace", "BestEffortFIFO", 1, 32, 0.82, is_exported=True),
     WorldKind("windows", "BestEffortFIFO", 1, 24, 0.74, night_cpus=16),
+    WorldKind("campaigns", "BestEffortFIFO", 1, 64, 0.68, has_campaigns=True),
 )
 # Scores of a ClusterQueue that its correction learns from first; at most half of all.
 LEARNING = 300
@@ -168,6 +171,10 @@ CLASSES = ((900, 0.3), (1800, 0.6), (3600, 0.5), (7200, 0.8))
 NAMES = ("quick", "short", "medium", "long")
 SIZES = (1, 1, 2, 2, 4, 8)
 BIG = 4
+# How many jobs a campaign has, how many seconds are between two of them, and the correlation of their run times.
+CAMPAIGNS = (1, 1, 1, 1, 1, 10, 40)
+CAMPAIGN_SECONDS = 5
+CAMPAIGN_CORRELATION = 0.5
 # Of a trace, the part of all processors from which on a job is big.
 BIG_PART = 8
 # What has arrived before the first forecast: the manager takes newcomers from the last four weeks.
@@ -299,6 +306,8 @@ def generate(kind: WorldKind, seconds: int, seed: int) -> Truth:
         objects.append(local_queue(name, name))
     mean = statistics.fmean(length * math.exp(spread**2 / 2) for length, spread in CLASSES) * statistics.fmean(SIZES)
     rate = kind.load * kind.mean_cpus * kind.queues / mean
+    if kind.has_campaigns:
+        rate /= statistics.fmean(CAMPAIGNS)
     truth = Truth(kind.name, objects, windows=nights(kind, names, seconds) if kind.night_cpus else ())
     at = 0.0
     while at < seconds:
@@ -310,12 +319,31 @@ def generate(kind: WorldKind, seconds: int, seed: int) -> Truth:
         made_at = NOW + int(at) * SECOND
         queue, cpus = rng.choice(names), str(rng.choice(SIZES))
         priority = rng.choice((0, 0, 0, 0, 10))
+        if kind.has_campaigns:
+            at = max(at, add_campaign(truth, rng, int(at), queue, cpus, priority))
+            continue
         one = created(workload(number, queue, cpus, 0 if kind.is_exported else priority), made_at)
         length, spread = CLASSES[number % len(CLASSES)]
         length = max(30, int(length * math.exp(rng.gauss(0, spread))))
         truth.add(made_at, one, length, f"{NAMES[number % len(CLASSES)]}-{number}")
     truth.run(kind.policy)
     return exported(truth) if kind.is_exported else truth
+
+
+def add_campaign(truth: Truth, rng: random.Random, at: int, queue: str, cpus: str, priority: int) -> int:
+    """Let the jobs of a campaign arrive one after the other. Returns the time of the last one.
+
+    The run time of each has the law of its class; those of one campaign have a part of it in common [RT12]."""
+    count, kind = rng.choice(CAMPAIGNS), rng.randrange(len(CLASSES))
+    length, spread = CLASSES[kind]
+    common = math.sqrt(CAMPAIGN_CORRELATION) * rng.gauss(0, 1)
+    for place in range(count):
+        at += CAMPAIGN_SECONDS if place else 0
+        number = len(truth.arrivals)
+        score = common + math.sqrt(1 - CAMPAIGN_CORRELATION) * rng.gauss(0, 1)
+        one = created(workload(number, queue, cpus, priority), NOW + at * SECOND)
+        truth.add(NOW + at * SECOND, one, max(30, int(length * math.exp(spread * score))), f"{NAMES[kind]}-{number}")
+    return at
 
 
 def nights(kind: WorldKind, cluster_queues: Iterable[str], seconds: int) -> tuple[ScheduledWindows, ...]:

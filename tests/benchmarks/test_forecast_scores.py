@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import random
+import statistics
 from pathlib import Path
 
 import msgspec
@@ -187,3 +190,41 @@ def test_the_law_of_run_times_is_that_of_generated_worlds_alone(capsys: pytest.C
     with pytest.raises(SystemExit):
         forecast.main(["--pending=0", "--trace=examples/traces/day.swf", "--known=law"])
     assert "--known=law" in capsys.readouterr().err
+
+
+def test_jobs_of_a_campaign_are_alike_and_have_correlated_run_times() -> None:
+    truth, rng = Truth("campaigns", []), random.Random(1)
+    scores: list[list[float]] = []
+    for number in range(1500):
+        before = len(truth.arrivals)
+        last = forecast.add_campaign(truth, rng, number * HOUR, "q", "2", 10)
+        made = truth.arrivals[before:]
+        assert len(made) in forecast.CAMPAIGNS
+        assert [each.at for each in made] == [
+            NOW + (number * HOUR + place * forecast.CAMPAIGN_SECONDS) * SECOND for place in range(len(made))
+        ]
+        assert made[-1].at == NOW + last * SECOND
+        assert {forecast.cpu_of(each.workload) for each in made} == {2}
+        assert {each.workload.spec.priority for each in made} == {10}
+        uids = [each.workload.metadata.uid for each in made]
+        (name,) = {truth.records[uid].job_name.partition("-")[0] for uid in uids}
+        mean, spread = forecast.CLASSES[forecast.NAMES.index(name)]
+        scores.append([math.log(truth.lengths[uid] / mean) / spread for uid in uids])
+    # Each run time has the law of its class, and two of a campaign have the correlation.
+    every = [score for of_campaign in scores for score in of_campaign]
+    assert abs(statistics.fmean(each[0] for each in scores)) < 0.1
+    assert statistics.fmean(score * score for score in every) == pytest.approx(1.0, abs=0.15)
+    products = [each[0] * each[1] for each in scores if len(each) > 1]
+    assert statistics.fmean(products) == pytest.approx(forecast.CAMPAIGN_CORRELATION, abs=0.2)
+
+
+def test_a_world_has_campaigns_and_the_load_of_its_kind() -> None:
+    (kind,) = (each for each in forecast.WORLDS if each.has_campaigns)
+    truth = forecast.generate(kind, 4 * forecast.DAY, 3)
+    gaps = [later.at - each.at for each, later in zip(truth.arrivals, truth.arrivals[1:], strict=False)]
+    # Of the mean campaign of 55 jobs in 7, most jobs are submitted right after another one.
+    assert sum(gap == forecast.CAMPAIGN_SECONDS * SECOND for gap in gaps) / len(gaps) > 0.7
+    work = sum(
+        truth.lengths[each.workload.metadata.uid] * forecast.cpu_of(each.workload) for each in truth.arrivals
+    ) / (4 * forecast.DAY * kind.cpus)
+    assert 0.4 * kind.load < work < 2.0 * kind.load
