@@ -2,7 +2,7 @@
 
     python -m bench forecast [--json=FILE] [--pending=N] [--days=D] [--every=HOURS] [--worlds=A,B] [--seeds=N,N]
                              [--trace=FILE ... [--procs=N] [--strategy=StrictFIFO]] [--known=runs|law]
-                             [--save=FILE] [--saved=FILE,FILE] [--markdown]
+                             [--save=FILE] [--saved=FILE,FILE] [--markdown] [--lengths]
 
 Speed: all pending Workloads of 30 ClusterQueues in 5 cohorts with preemption, and one scope of 200 pending Workloads,
 in processor seconds.
@@ -24,6 +24,9 @@ that those of generated worlds are drawn from. No estimate that is learned from 
 `--save` writes every forecast before its correction and its start to a file, one JSON object in a line. `--saved` reads
 such files instead of running worlds, and applies the present correction to them: rules of correction are compared so,
 on the same forecasts and in seconds. `--markdown` prints the figures of each world again, as a table of a document.
+
+`--lengths` runs nothing ahead: it compares what the Workloads that exist at a time still take together with the run
+times that estimates give them. Rules of estimates are compared so in a minute or two for a trace.
 
 Workloads that wait at the same time start late together, so many forecasts may be few observations. The range of a P90
 is that of nine in ten repetitions with as many days, drawn with replacement from those of the world.
@@ -504,6 +507,49 @@ class Probes:
                 self._known.add(item.key)
                 self.found.append(self._saved(item.key, item.p50, item.p90, now, pending))
 
+    @property
+    def world(self) -> str:
+        return self._truth.world
+
+    @property
+    def seed(self) -> int:
+        return self._seed
+
+    @property
+    def last_submission(self) -> Nanoseconds:
+        return self._times[-1]
+
+    def lengths(self, now: Nanoseconds) -> dict[str, tuple[float, float, float]]:
+        """By quantity: what the Workloads that run, or wait, still take, and its P50 and P90 by draws."""
+        self._past(now)
+        held = {each.uid: each for each in self._truth.attempts if _holds(each, now) and each.admitted is not None}
+        over = {each.uid for each in self._truth.attempts if each.reason == "Finished" and (each.released or 0) <= now}
+        there = {
+            each.workload.metadata.uid: each.workload
+            for each in self._truth.arrivals[: bisect_right(self._times, now)]
+            if each.workload.metadata.uid not in over
+        }
+        estimates = self._estimates(there, held.values(), now)
+        lasted = {uid: (now - (each.admitted or 0)) // SECOND for uid, each in held.items()}
+        found: dict[str, tuple[float, float, float]] = {}
+        for kind, is_held in (("running", True), ("pending", False)):
+            uids = [uid for uid in there if uid in estimates and (uid in held) == is_held]
+            if len(uids) < TOGETHER_MIN:
+                continue
+            drawn = []
+            for sample in range(DRAWS):
+                draws = EstimatedDraws(sample, estimates, {})
+                lengths = ((uid, draws.run_seconds(there[uid], lasted.get(uid, 0)) or 0) for uid in uids)
+                drawn.append(left_of([(length - lasted.get(uid, 0), cpu_of(there[uid])) for uid, length in lengths]))
+            actual = left_of(
+                [(max(0, self._truth.lengths[uid] - lasted.get(uid, 0)), cpu_of(there[uid])) for uid in uids]
+            )
+            for place, name in enumerate((kind, f"half of {kind}")):
+                ordered = sorted(each[place] for each in drawn)
+                p50, p90 = (ordered[(DRAWS + 1) * tenths // 10 - 1] for tenths in (5, 9))
+                found[name] = actual[place], p50, p90
+        return found
+
     def _past(self, now: Nanoseconds) -> PastWorkloads:
         """What the history has, after its runs are learned."""
         while self._learned < len(self._ended) and (self._ended[self._learned].ended or 0) <= now // SECOND:
@@ -559,6 +605,71 @@ class Probes:
             baseline=int((1 + ahead.index(key)) * DAY / max(1, admitted)),
             wait=None if started is None else (started - now) // SECOND,
         )
+
+
+# How often run times are drawn, and the longest one that counts in a sum.
+DRAWS = 39
+LONGEST = WEEK
+# Sums of fewer Workloads are not compared.
+TOGETHER_MIN = 3
+# As the allowance of a correction.
+ALLOWANCE = 300
+
+
+@dataclass
+class LengthFigures:
+    """How well the quantiles of one quantity of all Workloads of a kind cover it, and their losses."""
+
+    world: str
+    seed: int
+    quantity: str
+    times: int
+    p50: float
+    p90: float
+    loss_p50: float
+    loss_p90: float
+
+
+def joint_lengths(probes: Probes, past: int, days: int, every: float) -> list[LengthFigures]:
+    """The figures of one world: of what Workloads that run, or wait, still take."""
+    rows: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    at = past
+    # After the last submission, what waits is not what waits in operation.
+    until = min(past + (days - 0.5) * DAY, (probes.last_submission - NOW) // SECOND)
+    while at < until:
+        for quantity, row in probes.lengths(NOW + int(at) * SECOND).items():
+            rows[quantity].append(row)
+        at += int(every * 3600)
+    return [
+        LengthFigures(
+            probes.world,
+            probes.seed,
+            quantity,
+            len(found),
+            statistics.fmean(actual <= p50 for actual, p50, _ in found),
+            statistics.fmean(actual <= p90 for actual, _, p90 in found),
+            statistics.fmean(loss(actual, p50, 0.5) for actual, p50, _ in found),
+            statistics.fmean(loss(actual, p90, 0.9) for actual, _, p90 in found),
+        )
+        for quantity, found in rows.items()
+    ]
+
+
+def loss(actual: float, quantile: float, share: float) -> float:
+    """The quantile loss of the logarithm."""
+    difference = math.log((actual + ALLOWANCE) / (quantile + ALLOWANCE))
+    return difference * (share if difference >= 0.0 else share - 1.0)
+
+
+def left_of(lengths: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Of Workloads with the seconds and CPUs of each: the CPU seconds together, and when half of the CPUs are free."""
+    total, free = sum(cpus for _, cpus in lengths), 0
+    work = float(sum(min(seconds, LONGEST) * cpus for seconds, cpus in lengths))
+    for seconds, cpus in sorted(lengths):
+        free += cpus
+        if 2 * free >= total:
+            return work, float(seconds)
+    return work, 0.0
 
 
 def _holds(attempt: ProjectedAttempt, now: Nanoseconds) -> bool:
@@ -699,10 +810,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--known", default="", choices=("runs", "law"), help="of run times, without learning them")
     parser.add_argument("--save", type=Path, help="a file for the forecasts before their correction")
     parser.add_argument("--saved", help="such files: nothing is run, their forecasts are corrected")
+    parser.add_argument("--lengths", action="store_true", help="run times of all that exists, without starts")
     parser.add_argument("--markdown", action="store_true", help="the figures of each world as a table, too")
     chosen = parser.parse_args(arguments)
     if chosen.trace and chosen.known == "law":
         parser.error("--known=law: the run times of a trace are drawn from no law")
+    if chosen.lengths:
+        return _lengths(chosen)
     speed = _speeds(0 if chosen.saved else chosen.pending)
     rows = list(_print_figures(judged(_forecasts(chosen))))
     if chosen.markdown:
@@ -710,6 +824,24 @@ def main(arguments: list[str]) -> int:
     if chosen.json is not None:
         figures = {"speed": [asdict(each) for each in speed], "calibration": [asdict(row) for row in rows]}
         chosen.json.write_text(json.dumps(figures, indent=2))
+    return 0
+
+
+def _lengths(chosen: argparse.Namespace) -> int:
+    found = []
+    print(
+        f"{'world':<12} {'seed':>5} {'quantity':<16} {'times':>5} {'P50':>5} {'P90':>5} {'loss P50':>9} {'loss P90':>9}"
+    )
+    for probes in _probes(chosen, [kind for kind in WORLDS if kind.name in chosen.worlds.split(",")]):
+        for each in joint_lengths(probes, PAST, chosen.days, chosen.every):
+            found.append(each)
+            print(
+                f"{each.world:<12} {each.seed:>5} {each.quantity:<16} {each.times:>5} {each.p50:>5.2f} {each.p90:>5.2f}"
+                f" {each.loss_p50:>9.3f} {each.loss_p90:>9.3f}",
+                flush=True,
+            )
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps({"lengths": [asdict(each) for each in found]}, indent=2))
     return 0
 
 

@@ -228,3 +228,34 @@ def test_a_world_has_campaigns_and_the_load_of_its_kind() -> None:
         truth.lengths[each.workload.metadata.uid] * forecast.cpu_of(each.workload) for each in truth.arrivals
     ) / (4 * forecast.DAY * kind.cpus)
     assert 0.4 * kind.load < work < 2.0 * kind.load
+
+
+def test_what_is_left_of_workloads_is_their_work_and_the_time_of_half_of_the_cpus() -> None:
+    assert forecast.left_of([(100, 1), (300, 2), (200, 1)]) == (900.0, 200.0)
+    # A run of months does not outweigh all others.
+    assert forecast.left_of([(10 * forecast.WEEK, 1)]) == (float(forecast.WEEK), float(10 * forecast.WEEK))
+    assert forecast.loss(300, 300, 0.9) == 0.0
+    # Later than its P90 costs nine times as much as earlier.
+    assert forecast.loss(900, 300, 0.9) == pytest.approx(9 * forecast.loss(300, 900, 0.9))
+
+
+def test_run_times_that_are_known_have_no_loss() -> None:
+    (kind,) = (each for each in forecast.WORLDS if each.name == "campaigns")
+    truth = forecast.generate(kind, 6 * forecast.DAY, 3)
+    probes = Probes(truth, kind.policy, 3, forecast.BIG, "runs")
+    found = forecast.joint_lengths(probes, 4 * forecast.DAY, 1, 6)
+    assert {each.quantity for each in found} >= {"running", "half of running"}
+    assert all((each.p50, each.p90, each.loss_p50, each.loss_p90) == (1.0, 1.0, 0.0, 0.0) for each in found)
+
+
+def test_the_lengths_of_a_world_are_measured_without_a_run_ahead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "PAST", forecast.DAY)
+    figures = tmp_path / "figures.json"
+    command = ["--lengths", "--worlds=strict", "--days=1", "--every=2", f"--json={figures}"]
+    assert forecast.main(command) == 0
+    found = json.loads(figures.read_text())["lengths"]
+    assert {each["quantity"] for each in found} >= {"running", "half of running"}
+    assert all(each["loss_p90"] >= 0.0 and each["world"] == "strict" for each in found)
+    assert "half of running" in capsys.readouterr().out
