@@ -48,6 +48,14 @@ def test_list_of_all_namespaces_is_refused_in_one_sentence(
     assert f'{resource}.views.pykueue.io is forbidden: User "ana" cannot list resource "{resource}"' in result.err
 
 
+@pytest.mark.parametrize("name", ["no/such", "..", "Ns", "a b"])
+def test_namespace_that_cannot_exist_is_refused_before_any_request(shell: Shell, name: str) -> None:
+    rule = "must be lower case letters, digits and '-', with a letter or digit first and last"
+    for command in ("history", "queue", "list"):
+        words = (command, "workload") if command == "list" else (command,)
+        assert shell(*words, "-n", name) == (2, "", f"pykueue: --namespace {name}: {rule}\n")
+
+
 def test_own_namespace_is_listed(shell: Shell) -> None:
     assert shell("queue", "--trouble") == (0, "", "no jobs are in trouble\n")
     assert shell("history").code == 1  # nothing matched

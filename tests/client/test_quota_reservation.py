@@ -141,6 +141,14 @@ def test_an_amount_that_is_not_positive_is_refused(amount: str, capsys: pytest.C
     assert f"cpu={amount} is not a resource with a positive amount" in capsys.readouterr().err
 
 
+def test_a_second_resource_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    what = ["--flavor", "f", "--from", "a", "--at", "tue 14:00", "--for", "2h"]
+    with pytest.raises(SystemExit) as caught:
+        main(["reserve", "b", "--resource", "cpu=4", "--resource", "memory=8Gi", *what, "--dry-run=client"])
+    assert caught.value.code == 2
+    assert "--resource cpu=4 --resource memory=8Gi: one reservation is of one resource" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("resource", "amount"), [("cpu", "1e30"), ("nvidia.com/gpu", "9223372036854775807")])
 def test_an_amount_that_counts_as_unlimited_is_refused(
     resource: str, amount: str, capsys: pytest.CaptureFixture[str]

@@ -6,7 +6,7 @@ import pytest
 
 from history.lives import START, Life
 from kubemachinery.errors import UsageError
-from pykueue.history import columns, documents, records, swf
+from pykueue.history import columns, documents, queries, records, swf
 from pykueue.history.documents import JobRecord
 from pykueue.history.records import WorkloadRecord
 
@@ -53,6 +53,26 @@ def test_jobs_submitted_in_one_second_stay_in_the_order_of_their_records() -> No
 def test_an_unknown_column_is_refused(function: object, option: str) -> None:
     with pytest.raises(UsageError, match=f"{option} colour: is no column; the columns are job, namespace"):
         function("job,colour") if option == "--sort" else function("job,colour", wide=False)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("text", [",", " ", ", ,"])
+def test_a_format_without_a_column_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=f"--format {text}: names no column; the columns are job, namespace"):
+        columns.chosen(text, wide=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("cpu=-1", "larger-than cpu=-1: must not be negative"),
+        ("cpu", "larger-than cpu: must be RESOURCE=QUANTITY, such as nvidia.com/gpu=8"),
+        ("cpu=x", "larger-than cpu=x: 'x' is not a quantity; use 2 or 500m"),
+    ],
+)
+def test_a_size_that_no_record_can_be_compared_with_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        queries.larger_than([text])
+    assert str(caught.value) == sentence
 
 
 def test_a_trace_has_a_head_numbers_for_names_and_one_line_per_job() -> None:

@@ -80,6 +80,8 @@ def connects(command: Command, own: Collection[str] = ()) -> Command:
 
     @functools.wraps(command)
     def parsed(*args: Any, connection_flags: ConnectionFlags, namespace: str, **kwargs: Any) -> Any:
+        if namespace:
+            _check_namespace(namespace)
         return command(*args, connection=Connection(connection_flags, namespace), **kwargs)
 
     option = click.option(
@@ -90,3 +92,12 @@ def connects(command: Command, own: Collection[str] = ()) -> Command:
         shell_complete=completion_candidates.objects("namespace"),
     )
     return connection_options(cast("Command", option(parsed)), own)
+
+
+def _check_namespace(name: str) -> None:
+    """Raise UsageError for what is no name of a namespace: in the path of a request it could name something else."""
+    from kubemachinery import meta
+    from kubemachinery.errors import UsageError
+
+    if problems := meta.check_label_name(name):
+        raise UsageError(f"--namespace {name}: {'; '.join(problems)}")

@@ -43,7 +43,7 @@ def command() -> None:
 @command.command("create")
 @click.argument("name")
 @click.option("--gpus", default=None, help="How many GPUs (nvidia.com/gpu).")
-@click.option("--resource", "resources", default=None, help="RESOURCE=AMOUNT, such as cpu=64, instead of --gpus.")
+@click.option("--resource", "resources", multiple=True, help="RESOURCE=AMOUNT, such as cpu=64, instead of --gpus.")
 @click.option("--flavor", required=True, help="The ResourceFlavor.")
 @click.option("--from", "source", required=True, help="The ClusterQueue that gives the quota.")
 @click.option("--to", "target", default="", help="The ClusterQueue that gets it (default: NAME).")
@@ -62,7 +62,7 @@ def create(
     connection: Connection,
     name: str,
     gpus: str | None,
-    resources: str | None,
+    resources: tuple[str, ...],
     flavor: str,
     source: str,
     target: str,
@@ -80,9 +80,12 @@ def create(
     from pykueue.api import registry
     from pykueue.client.quota_reservation import GPU, QuotaReservation
 
-    if (gpus is None) == (resources is None):
+    if (gpus is None) == (not resources):
         raise UsageError("reserve: name the amount, with --gpus 16 or with --resource cpu=64")
-    resource, _, amount = (f"{GPU}={gpus}" if resources is None else resources).partition("=")
+    if len(resources) > 1:
+        given = " ".join(f"--resource {each}" for each in resources)
+        raise UsageError(f"reserve: {given}: one reservation is of one resource; make another one for each further")
+    resource, _, amount = (resources[0] if resources else f"{GPU}={gpus}").partition("=")
     if not _is_positive(amount):
         raise UsageError(f"reserve: {resource}={amount} is not a resource with a positive amount")
     if _is_unlimited(resource, amount):

@@ -101,6 +101,8 @@ _WIDE: Final = (*_USUAL, "started", "clusterqueue", "pods", "requests", "priorit
 def chosen(text: str, *, wide: bool) -> dict[str, RecordColumn]:
     """The columns of `--format`, or the usual ones."""
     names = [word.strip().lower().replace("-", "_") for word in text.split(",") if word.strip()]
+    if text and not names:
+        raise UsageError(f"--format {text}: names no column; the columns are {', '.join(COLUMNS)}")
     for name in names:
         _known(name, "--format")
     return {name: COLUMNS[name] for name in names or (_WIDE if wide else _USUAL)}

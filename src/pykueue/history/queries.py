@@ -88,7 +88,10 @@ def larger_than(texts: Iterable[str]) -> dict[str, int]:
         try:
             if not equals or not resource:
                 raise quantity.QuantityError("must be RESOURCE=QUANTITY, such as nvidia.com/gpu=8")
-            found[resource] = amounts.of_request(resource, quantity.parse(value))
+            amount = quantity.parse(value)
+            if amount.unscaled < 0:
+                raise quantity.QuantityError("must not be negative")
+            found[resource] = amounts.of_request(resource, amount)
         except quantity.QuantityError as error:
             raise UsageError(f"larger-than {text}: {error}") from None
     return found
