@@ -111,6 +111,8 @@ def test_bytes_whose_meaning_is_certain_are_read(data: bytes) -> None:
         (gzip.compress(TEXT.encode())[:-12], "t: is a damaged gzip file: "),
         (gzip.compress(TEXT.encode()) + b"rest", "t: is a damaged gzip file: "),
     ],
+    # Not the bytes: a gzip file has the time, and the processes of a run have to collect the same names.
+    ids=["utf-16", "utf-16 without mark", "utf-16 in gzip", "xz", "bzip2", "zip", "cut gzip", "gzip and rest"],
 )
 def test_other_bytes_are_refused_with_a_sentence(data: bytes, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
