@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,29 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
         for kept in tmp_path.glob("*.pid"):  # servers that a page started, and did not come to ending
             with contextlib.suppress(ProcessLookupError, ValueError):
                 os.kill(int(kept.read_text()), signal.SIGTERM)
+        _end_processes(tmp_path.resolve())
+
+
+def _end_processes(folder: Path) -> None:
+    """End what a page left running in its folder: jobs outlive their server, and those of a Deployment never end."""
+    for _ in range(50):
+        if not any(b"pykueue" in line and b"up" in line.split(b"\0") for line in _running(folder).values()):
+            break
+        time.sleep(0.1)  # a server that ends writes what it has
+    for _ in range(2):  # one may have started another meanwhile
+        for process in _running(folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _running(folder: Path) -> dict[int, bytes]:
+    """The processes whose working directory is in a folder, with their command lines."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink().is_relative_to(folder):
+                found[int(process.name)] = (process / "cmdline").read_bytes()
+    return found
 
 
 def _follow(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
