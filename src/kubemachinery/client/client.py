@@ -323,7 +323,7 @@ class ApiClient:
     async def request(self, request: ApiRequest, *, repeats: bool = True) -> ApiResponse:
         """Send a request that concerns no kind, such as `/version`. Without `repeats` it is sent once: what the server
         computes for a minute is not asked for again by itself."""
-        return await self._send_with_retries(request, attempts=self._attempts if repeats else 1)
+        return await self._send_with_retries(request, self._attempts if repeats else 1)
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
@@ -343,10 +343,10 @@ class ApiClient:
         self._count(request.method, kind)
         if self._fence is not None and request.method != "GET":
             request = replace(request, fence=self._fence)
-        return await self._send_with_retries(request)
+        return await self._send_with_retries(request, self._attempts)
 
-    async def _send_with_retries(self, request: ApiRequest, attempts: int | None = None) -> ApiResponse:
-        attempt, attempts = 0, attempts or self._attempts
+    async def _send_with_retries(self, request: ApiRequest, attempts_max: int) -> ApiResponse:
+        attempt = 0
         while True:
             if self._limit is not None:
                 await self._limit.take(priority=self._priority)
@@ -357,7 +357,7 @@ class ApiClient:
                 raise errors.from_response(response.status, response.body, response.headers.get("Retry-After", ""))
             except (Busy, Unanswered) as error:
                 attempt += 1
-                if attempt == attempts or not _may_repeat(request, error):
+                if attempt == attempts_max or not _may_repeat(request, error):
                     raise
                 await asyncio.sleep(self._backoff(attempt, error))
 

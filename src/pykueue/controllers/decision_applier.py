@@ -56,14 +56,14 @@ class DecisionApplier:
         return self._tasks.idle
 
     @property
-    def on_settled(self) -> list[Callable[[ObjectKey], None]]:
-        """Called when an assumed reservation is settled, or when a preemption target that it waits for is gone."""
-        return self._reservations.on_settled
-
-    @property
     def is_full(self) -> bool:
         """Whether as many decisions are being written as may be at once."""
         return self._tasks.is_full
+
+    @property
+    def on_settled(self) -> list[Callable[[ObjectKey], None]]:
+        """Called when an assumed reservation is settled, or when a preemption target that it waits for is gone."""
+        return self._reservations.on_settled
 
     async def wait_for_slot(self) -> None:
         """Return when one more write can start."""
