@@ -67,3 +67,16 @@ async def test_a_server_that_does_not_answer_is_not_asked_for_every_local_queue(
     assert asked == ["hangs", "hangs-too"]
     assert set(found.problems) == {f"ns/{name}" for name in names}
     assert found.problems["ns/works"] == "not asked for: the server has not answered for other LocalQueues"
+
+
+async def test_forecast_of_a_job_has_the_time_and_the_warning_of_its_computation() -> None:
+    warning = "the forecast took longer than 60 s"
+
+    async def old(request: Request) -> Response:
+        items = [{"workload": "ns/w1", "p50": MADE, "beyond": MADE}]
+        document = {"made": MADE, "samples": 9, "complete": True, "items": items, "warning": warning}
+        return Response(200, json.dumps(document).encode())
+
+    client = ApiClient(LocalTransport(old), random.Random(1))
+    found = await job_forecast.of_job(client, "ns", "w1")
+    assert found == job_forecast.JobForecast("ns/w1", p50=MADE, beyond=MADE, made=MADE, warning=warning)

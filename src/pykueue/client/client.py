@@ -46,13 +46,13 @@ from pykueue.client import (
     queue_entries,
     unqueued,
 )
+from pykueue.client.job_forecast import JobForecast
 from pykueue.client.job_history import JobRecords
 from pykueue.client.job_service import JobService
 from pykueue.client.job_status import QueuedJobStatus
 from pykueue.client.queue_entries import QueueEntry
 from pykueue.client.queued_job import WORKLOADS, QueuedJob
 from pykueue.history import queries
-from pykueue.projection.documents import ForecastItem
 
 T = TypeVar("T")
 
@@ -234,14 +234,13 @@ class AsyncClient:
         if why:
             raise UsageError(f"pod {pod.name} has no Workload: {why}")
 
-    async def forecast(self, job: str) -> ForecastItem | None:
-        """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts. Raises
-        KubeError with the reason if it could not be computed."""
+    async def forecast(self, job: str) -> JobForecast | None:
+        """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts. Its
+        `warning` says why it is an old one. Raises KubeError with the reason if it could not be computed."""
         job = arguments.job_name(job)
         for entry in await self.queue():
             if job in (entry.name, *entry.names) and entry.workload:
-                found = await job_forecast.of_workload(self.api_client, entry.namespace, entry.workload)
-                return None if found is None else found[1]
+                return await job_forecast.of_job(self.api_client, entry.namespace, entry.workload)
         return None
 
     async def history(self, **wanted: Unpack[HistoryFilter]) -> JobRecords:
@@ -374,9 +373,9 @@ class Client:
         """Why a job or a Workload waits, and which changes would admit it."""
         return self._run(self._client.explain(job, suggest=suggest))
 
-    def forecast(self, job: str) -> ForecastItem | None:
-        """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts. Raises
-        KubeError with the reason if it could not be computed."""
+    def forecast(self, job: str) -> JobForecast | None:
+        """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts. Its
+        `warning` says why it is an old one. Raises KubeError with the reason if it could not be computed."""
         return self._run(self._client.forecast(job))
 
     def history(self, **wanted: Unpack[HistoryFilter]) -> JobRecords:

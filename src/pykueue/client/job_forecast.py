@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import structs
+
 from kubemachinery import codec
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest
+from kubemachinery.fields import Time
 from pykueue.history.documents import GROUP, VERSION
 from pykueue.projection.documents import FORECAST, ForecastDocument, ForecastItem
 
@@ -33,6 +36,23 @@ class QueueForecasts:
     problems: dict[str, str] = field(default_factory=dict)
     # By namespace/name of the LocalQueue: why its forecasts are older than they should be, and when they were made.
     warnings: dict[str, str] = field(default_factory=dict)
+
+
+class JobForecast(ForecastItem, frozen=True):
+    """When a waiting job is expected to start, when that was computed, and why it is older than it should be; `warning`
+    is empty if it is not."""
+
+    made: Time = ""
+    warning: str = ""
+
+
+async def of_job(client: ApiClient, namespace: str, workload: str) -> JobForecast | None:
+    """The forecast of the job of a Workload; otherwise as `of_workload`."""
+    found = await of_workload(client, namespace, workload)
+    if found is None:
+        return None
+    document, item = found
+    return JobForecast(**structs.asdict(item), made=document.made, warning=document.warning)
 
 
 async def of_workload(

@@ -41,6 +41,7 @@ from pykueue.app import options
 from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
 from pykueue.app.server import managed_parts
 from pykueue.client.client import AsyncClient, HistoryFilter, JobOptions
+from pykueue.client.job_forecast import JobForecast
 from pykueue.client.job_status import QueuedJobStatus
 from pykueue.client.queue_entries import QueueEntry
 from pykueue.controllers.assembly import Manager
@@ -48,7 +49,6 @@ from pykueue.controllers.history_recorder import inline_worker
 from pykueue.errors import PykueueError
 from pykueue.history.documents import JobRecord
 from pykueue.jobs import kinds as job_kinds
-from pykueue.projection.documents import ForecastItem
 from pykueue.runner.machine import Machine
 from pykueue.testing.installed_server import installed
 from pykueue.testing.virtual_loop import Stuck, VirtualClock, VirtualLoop
@@ -140,7 +140,7 @@ class Kueue:
         """Running jobs, then waiting jobs in queue order; with `all` also finished ones."""
         return self._run(self._client.queue(all=all))
 
-    def forecast(self, job: str) -> ForecastItem | None:
+    def forecast(self, job: str) -> JobForecast | None:
         """When a waiting job is expected to start; None if it does not wait."""
         return self._run(self._client.forecast(job))
 
