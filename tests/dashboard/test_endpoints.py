@@ -29,6 +29,8 @@ from kubemachinery.meta import HOUR
 from kubeserver.protocol import authentication
 from pykueue.analysis import explanation
 from pykueue.api import kube, kueue, registry
+from pykueue.controllers.forecast_question import ForecastAnswer, ForecastQuestion
+from pykueue.controllers.forecaster import ForecastFailed
 from pykueue.dashboard import assets, expected_starts, workload_history
 from pykueue.dashboard.endpoints import DashboardEndpoints
 from pykueue.dashboard.summaries import DashboardSources, DashboardSummaries
@@ -292,9 +294,9 @@ async def test_a_list_asks_for_the_forecasts_of_waiting_workloads(shown: System)
     film, trailer = found["items"]
     assert film["expectedStart"] is None
     expected = trailer["expectedStart"]
-    assert expected.keys() == {"p50", "p90", "isBeyond", "planned"}
+    assert expected.keys() == {"p50", "p90", "isBeyond", "planned", "reason"}
     assert trailer["created"] <= expected["p50"] <= expected["p90"]
-    assert (expected["isBeyond"], expected["planned"]) == (False, None)
+    assert (expected["isBeyond"], expected["planned"], expected["reason"]) == (False, None, "")
     _, one = await shown.query("api/workloads/default/trailer")
     assert one["expectedStart"] == expected
 
@@ -306,11 +308,35 @@ async def test_without_forecasts_no_start_is_expected(tmp_path: Path) -> None:
         assert [line["expectedStart"] for line in found["items"]] == [None, None]
 
 
+async def test_a_forecast_that_failed_is_shown_with_its_reason(shown: System) -> None:  # [FC13]
+    forecaster = shown.manager.forecaster
+    assert forecaster is not None
+    await forecaster.close()
+    forecaster._worker = FailingWorker()
+    await system.rendering(shown)
+    found = await shown.until(
+        lambda page: any(line["expectedStart"] for line in page["items"]), "api/workloads", sort="name"
+    )
+    starts = {line["name"]: line["expectedStart"] for line in found["items"]}
+    assert starts["film"] is None
+    nothing = {"p50": None, "p90": None, "isBeyond": False, "planned": None}
+    assert starts["trailer"] == {**nothing, "reason": "the forecast took longer than 60 s"}
+
+
+class FailingWorker:
+    """A worker of forecasts that is always too slow."""
+
+    async def ask(self, question: ForecastQuestion) -> ForecastAnswer:
+        raise ForecastFailed("the forecast took longer than 60 s")
+
+    async def close(self) -> None:
+        pass
+
+
 @pytest.mark.parametrize(
     ("found", "planned", "expected"),
     [
         (None, None, None),
-        (StartForecast("a/b", reason="is on hold"), None, None),
         (StartForecast("a/b", p50=HOUR, p90=2 * HOUR), None, ("01:00", "02:00", False, None)),
         (StartForecast("a/b", p50_is_beyond=True, p90_is_beyond=True), None, (None, None, True, None)),
         (None, 3 * HOUR, (None, None, False, "03:00")),
@@ -325,7 +351,25 @@ def test_expected_start_has_quantiles_and_the_planned_start(
         assert document is None
         return
     times = [f"1970-01-01T{value}:00Z" if isinstance(value, str) else value for value in expected]
-    assert document == dict(zip(("p50", "p90", "isBeyond", "planned"), times, strict=True))
+    assert document == {**dict(zip(("p50", "p90", "isBeyond", "planned"), times, strict=True)), "reason": ""}
+
+
+@pytest.mark.parametrize(
+    ("found", "problem", "reason"),
+    [
+        (StartForecast("a/b", reason="is on hold"), "", "is on hold"),
+        (StartForecast("a/b", reason="waits for c/d", unknown="c/d"), "", "waits for another workload"),
+        (StartForecast("a/b", reason="a/b has no estimate", unknown="a/b"), "", "a/b has no estimate"),
+        (None, "too slow", "too slow"),
+        (StartForecast("a/b", p50=HOUR), "too slow", "too slow"),
+    ],
+)
+def test_expected_start_has_the_reason_of_a_missing_or_outdated_forecast(
+    found: StartForecast | None, problem: str, reason: str
+) -> None:
+    document = expected_starts.document(found, None, problem)
+    assert document is not None
+    assert document["reason"] == reason
 
 
 # --- Behind another API server ----------------------------------------------------------------------------------------

@@ -278,7 +278,7 @@ class Forecaster:
         self._kept: dict[tuple[str, ...], tuple[_Facts, ForecastAnswer]] = {}
         self._by_key: dict[tuple[str, ...], dict[str, StartForecast]] = {}  # the items of the kept answers
         self._failed: dict[tuple[str, ...], _Failure] = {}  # scopes whose last question failed
-        self.revision = 0  # how many answers there were
+        self.revision = 0  # how many answers and failures there were
         self._asked: dict[str, Nanoseconds] = {}  # by ClusterQueue, the last question
         self._has_question = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -311,6 +311,12 @@ class Forecaster:
     def of_workload(self, key: str, cluster_queue: str) -> StartForecast | None:
         """The forecast of a Workload in the last answer. Computes nothing."""
         return self._by_key.get(self._world.scope_queues(cluster_queue), {}).get(key)
+
+    def problem(self, cluster_queue: str) -> str:
+        """Why the forecasts of a ClusterQueue are missing or outdated: the last question about its scope failed. Empty
+        if it did not."""
+        failure = self._failed.get(self._world.scope_queues(cluster_queue))
+        return failure.reason if failure is not None else ""
 
     def first_p90(self, workload: kueue.Workload, within: Nanoseconds) -> Nanoseconds | None:
         """The P90 that the first forecast of a pending Workload named; None if it was not forecast while it had waited
@@ -417,6 +423,7 @@ class Forecaster:
         """Keep the failure of a question, and return the last answer with the reason."""
         now = self._clock.now()
         self._failed[queues] = _Failure(reason, now + (now - asked))
+        self.revision += 1
         before = self._kept.get(queues)
         if before is None:
             raise ForecastFailed(reason)

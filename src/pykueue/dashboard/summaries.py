@@ -194,8 +194,9 @@ class DashboardSummaries:
             return None
         key, forecasts = states.key(workload), self._sources.forecasts
         found = forecasts.of_workload(key, cluster_queue) if forecasts is not None else None
+        problem = forecasts.problem(cluster_queue) if forecasts is not None else ""
         plan = self._sources.world.planned_start(key)
-        return expected_starts.document(found, plan.date if plan is not None else None)
+        return expected_starts.document(found, plan.date if plan is not None else None, problem)
 
     def _ask_for_forecasts(self, cluster_queues: Iterable[str]) -> None:
         """Have the forecasts of what is shown made in the background: a later answer of this page has them."""

@@ -13,14 +13,18 @@ export function stateMark(state) {
 /** A badge for each trouble of a Workload: EvictionLoop, Thrashing, Starving. */
 export const troubleMarks = (types) => types.map((type) => el("span", {class: "trouble"}, type));
 
-/** When a Workload is expected to start: in half of the cases, and in 9 of 10; with a mark if its start is planned. */
+/** When a Workload is expected to start: in half of the cases, and in 9 of 10; with a mark if its start is planned, and the reason if
+ * there is no forecast or an outdated one. */
 export function expectedStart(expected, whole = false) {
   if (!expected) return null;
-  const {p50, p90, isBeyond, planned} = expected;
+  const {p50, p90, isBeyond, planned, reason} = expected;
+  const missing = !p50 && !isBeyond && reason;
+  if (missing && !planned) return el("span", {class: "expected dim", title: reason}, whole ? `no forecast: ${reason}` : "no forecast");
   const first = p50 ?? planned;
   const by = p90 && `by ${moment(p90)} in 9 of 10 cases`;
   const latest = planned && `planned: ${moment(planned)} at the latest`;
-  return el("span", {class: "expected", title: [by, latest].filter(Boolean).join("; ") || null},
+  const problem = missing ? `no forecast: ${reason}` : reason && `the forecast is not up to date: ${reason}`;
+  return el("span", {class: "expected", title: [by, latest, problem].filter(Boolean).join("; ") || null},
     first ? el("time", {datetime: first}, moment(first)) : isBeyond && "in more than 7 days",
     p90 && el("span", {class: "by"}, whole ? `, ${by}` : `by ${moment(p90)}`), planned && el("span", {class: "planned"}, "planned"));
 }
