@@ -233,6 +233,12 @@ def test_am16_usage_shrinks_with_reclaimable_pods_and_never_exceeds_what_was_adm
     assert requests.reserved(none, 0, 0) == ((("cpu", 0),), 0)
 
 
+def test_am16_a_negative_recorded_amount_is_no_quota_for_others() -> None:
+    negative = PodSetAssignment(count=2, resource_usage={"cpu": "-4", "memory": "10"})
+    assert requests.reserved(negative, 2, 2) == ((("memory", 10), ("cpu", 0)), 2)
+    assert requests.reserved(negative, 2, 1) == ((("memory", 5), ("cpu", 0)), 1)
+
+
 # --- Validity ---------------------------------------------------------------------------------------------------------
 
 

@@ -75,6 +75,12 @@ def remove_all(node: QuotaNode, usage: UsagePairs, log: UndoLog) -> None:
         remove(node, number, amount, log)
 
 
+def is_saturated(node: QuotaNode, usage: UsagePairs) -> bool:
+    """Whether usage of one of the flavor-resources reached the top of the range, in the node or above it: then it is
+    not known how much it would be without one of its parts."""
+    return any(at.usage[number] == UNLIMITED for number, _ in usage for at in (node, *node.ancestors))
+
+
 def balance(node: QuotaNode, number: FlavorResourceNumber) -> int:
     """What the node may still use; negative where it, or a cohort above it, uses more than its quota ([TR8])."""
     root = node.root

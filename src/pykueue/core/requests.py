@@ -309,10 +309,12 @@ def reserved(assignment: PodSetAssignment, count: int, remaining: int) -> tuple[
     """What a recorded assignment uses, and for how many pods ([AM16]).
 
     `count` is that of the pod set, for an assignment without one; `remaining` is its `remaining_count`. Usage shrinks
-    with the pods that are reclaimable, and does not grow to pods that were never admitted.
+    with the pods that are reclaimable, and does not grow to pods that were never admitted. A negative amount, as Kueue
+    recorded it for negative requests before 0.19.1, would be quota for others: it counts as 0.
     """
     admitted = count if assignment.count is None else assignment.count
-    usage = in_visiting_order(in_amounts(_readable(assignment.resource_usage)))
+    recorded = in_amounts(_readable(assignment.resource_usage))
+    usage = in_visiting_order({resource: max(amount, 0) for resource, amount in recorded.items()})
     if remaining >= admitted:
         return usage, admitted
     return tuple((r, amounts.multiply(amount // admitted, remaining)) for r, amount in usage), remaining

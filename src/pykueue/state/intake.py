@@ -134,7 +134,9 @@ class Intake:
         if self._consumed is not None:
             self._consumed.weights[key] = specs.weight(spec.fair_sharing)
             past = specs.past_usage(local_queue)
-            if past is not None:
+            if past is None:
+                self._consumed.seed(key, {}, now)
+            else:
                 self._consumed.seed(key, past.consumed, past.at or now)
             read = self._structure.read.get(target.cluster_queue)
             if read is None or read.spec.is_usage_based:  # in other queues a new sample changes no order

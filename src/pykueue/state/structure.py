@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kubemachinery import selectors
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import backfill, kueue
-from pykueue.core import cohort, topology
+from pykueue.core import cohort, quota, topology
 from pykueue.core.cohort import CohortTree, Forest, QuotaNode, TreePlan
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.queue import CohortInfo, FlavorResource, QueueSpec, Quota
@@ -438,7 +438,7 @@ class Structure:
         queue = self._queues_by_name.get(reservation.cluster_queue)
         if queue is not None:
             queue.remove_reservation(reservation)
-            self.snapshot.end(queue, reservation)
+            self._remove_usage(queue, reservation)
             if self.usage_observer is not None:
                 self.usage_observer.released(queue, reservation.key)
         if reservation.placed:
@@ -456,7 +456,7 @@ class Structure:
         queue = self._queues_by_name.get(reservation.cluster_queue)
         if queue is not None:
             queue.remove_reservation(reservation)
-            self.snapshot.end(queue, reservation)
+            self._remove_usage(queue, reservation)
             self._add_reservation(queue, reservation)
             self.snapshot.settle()
 
@@ -465,6 +465,21 @@ class Structure:
         self.snapshot.assume(queue, reservation.usage_by_number)
         if self.usage_observer is not None:
             self.usage_observer.used(queue, reservation)
+
+    def _remove_usage(self, queue: Queue, reservation: Reservation) -> None:
+        """Remove the usage of a reservation that its ClusterQueue does not list any more. Saturated usage is summed
+        again from the reservations that are left ([AM2])."""
+        if not quota.is_saturated(queue.node, reservation.usage_by_number):
+            self.snapshot.end(queue, reservation)
+            return
+        tree = queue.node.tree
+        for node in tree.nodes:
+            node.usage[:] = [0] * len(node.usage)
+        for name in tree.queues:
+            of_tree = self._queues_by_name[name]
+            for left in of_tree.reservations.values():
+                self.snapshot.assume(of_tree, left.usage_by_number)
+        self.snapshot.settle()
 
     def set_hard_end(self, reservation: Reservation, hard_end: Nanoseconds) -> None:
         """Change when the quota of a reservation is back at the latest."""

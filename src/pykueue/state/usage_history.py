@@ -37,7 +37,7 @@ class Account(msgspec.Struct):
     consumed: dict[str, Billionths] = msgspec.field(default_factory=dict)
     penalties: dict[str, dict[str, Billionths]] = msgspec.field(default_factory=dict)  # by Workload
     since: Nanoseconds = 0
-    is_seeded: bool = False  # whether the usage in the LocalQueue's status was counted
+    is_seeded: bool = False  # whether the LocalQueue was seen: what its status has from then on is this account
 
 
 class ConsumedResources:
@@ -70,7 +70,10 @@ class ConsumedResources:
         return used / weight
 
     def seed(self, local_queue: str, consumed: Mapping[str, Quantity], since: Nanoseconds) -> None:
-        """Count the usage in the LocalQueue's status, once after a restart [AF9]."""
+        """Count the usage in the status of a LocalQueue that is seen for the first time [AF9].
+
+        Any later status, also the first one of a new LocalQueue, was written from this account: it would count twice.
+        """
         account = self._account(local_queue, since)
         if not account.is_seeded:
             account.is_seeded = True

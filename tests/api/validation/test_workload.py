@@ -12,6 +12,7 @@ from pykueue.api.validation import ValidationGates, validate_create, validate_up
 Tree = dict[str, Any]
 
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
+LAYERS = "podsetSliceRequiredTopologyConstraints"
 SINCE = "2025-01-01T00:00:00Z"
 RESERVED = {"type": "QuotaReserved", "status": "True", "reason": "R", "message": "", "lastTransitionTime": SINCE}
 ALL_OFF = ValidationGates(
@@ -94,10 +95,14 @@ def test_an_elastic_workload_has_no_smaller_count() -> None:
         ({"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}, []),
         ({"podSetSliceRequiredTopology": "rack"}, ["podSetSliceSize"]),
         ({"podSetSliceSize": 2}, ["podSetSliceSize"]),
+        ({"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 0}, ["podSetSliceSize"]),
+        ({"podSetSliceRequiredTopology": "rack", "podSetSliceSize": -1}, ["podSetSliceSize"]),
+        ({LAYERS: [{"topology": "rack", "size": 4}, {"topology": "host", "size": 2}]}, []),
+        ({LAYERS: [{"topology": "rack", "size": 4}, {"topology": "host", "size": 0}]}, [f"{LAYERS}[1].size"]),
         ({"required": "rack"}, []),
     ],
 )
-def test_a_slice_has_a_topology_and_a_size(request_: Tree, refused: list[str]) -> None:
+def test_a_slice_has_a_topology_and_a_size_of_at_least_one(request_: Tree, refused: list[str]) -> None:
     tree = workload(pod_set(topologyRequest=request_))
     assert paths(validate_create(tree)) == [f"spec.podSets[0].topologyRequest.{place}" for place in refused]
     assert validate_create(tree, ALL_OFF) == []

@@ -68,7 +68,7 @@ def _pod_set(pod_set: Mapping[str, Any], path: str, gates: ValidationGates) -> I
         for field in ("requests", "limits"):
             yield from _resources(unstructured.get(holder, field), f"{place}.{field}", gates)
     if gates.tas_validate_workload_slice_size:
-        yield from _slice_size(pod_set.get("topologyRequest"), f"{path}.topologyRequest.podSetSliceSize")
+        yield from _slice_sizes(pod_set.get("topologyRequest"), f"{path}.topologyRequest")
 
 
 def _resource_holders(template: Mapping[str, Any], path: str) -> Iterator[tuple[object, str]]:
@@ -88,16 +88,28 @@ def _resources(resources: object, path: str, gates: ValidationGates) -> Iterator
             yield from quotas.not_negative(value, place)
 
 
-def _slice_size(request: object, path: str) -> Iterator[FieldError]:
-    """A slice has a topology and a size, or neither."""
+def _slice_sizes(request: object, path: str) -> Iterator[FieldError]:
+    """A slice has a topology and a size, or neither. Sizes are checked here too: the CRD of Kueue 0.19 allows sizes of
+    slices below 1."""
     topology, size = (
         unstructured.get(request, "podSetSliceRequiredTopology"),
         unstructured.get(request, "podSetSliceSize"),
     )
+    place = f"{path}.podSetSliceSize"
     if topology is not None and size is None:
-        yield field_error.required(path, "must be set together with podSetSliceRequiredTopology")
+        yield field_error.required(place, "must be set together with podSetSliceRequiredTopology")
     elif topology is None and size is not None:
-        yield field_error.forbidden(path, "may only be set together with podSetSliceRequiredTopology")
+        yield field_error.forbidden(place, "may only be set together with podSetSliceRequiredTopology")
+    elif size is not None:
+        yield from _at_least_one(size, place)
+    for i, layer in unstructured.entries(request, "podsetSliceRequiredTopologyConstraints"):
+        yield from _at_least_one(layer.get("size"), f"{path}.podsetSliceRequiredTopologyConstraints[{i}].size")
+
+
+def _at_least_one(size: object, path: str) -> Iterator[FieldError]:
+    number = unstructured.integer(size)
+    if number is not None and number < 1:
+        yield field_error.invalid(path, size, "must be at least 1")
 
 
 def _priority_boost(tree: Tree) -> Iterator[FieldError]:
