@@ -7,6 +7,9 @@ off. tests/project/test_gates.py compares this table with what the code reads.
 A gate is on only if it is implemented: `default` is the value here, `in_kueue` the default of Kueue where that differs.
 A gate that only changes the speed of Kueue (`speed_only`) can be set and changes nothing here; a notice is logged.
 
+The defaults are those of Kueue 0.20. In 0.19 these are off: `RecomputeAssignmentUponPreemptionTargetsOverlap`,
+`UnadmittedWorkloadsObservability` and `WorkloadPriorityClassDefaulting`.
+
 Where the defaults differ from Kueue's: gates that are not implemented are off;
 `ManagedJobsNamespaceSelectorAlwaysRespected` is off and can be changed, because a job that names a queue is managed in
 every namespace (KEP-3589); `WorkloadRequestUseMergePatch` is locked to on, because a conditional merge patch is the one
@@ -94,17 +97,17 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("FairSharingPreemptWithinNominal", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, a ClusterQueue within its nominal quota may preempt regardless of shares."),
     FeatureGate("FairSharingPrioritizeNonBorrowing", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, subtrees that do not borrow the requested flavors come first."),
     FeatureGate("FlavorFungibility", _ON, _B, "0.5 Beta", _HERE, "The policies `whenCanBorrow` and `whenCanPreempt` decide how long flavors are searched."),
-    FeatureGate("FlavorFungibilityPreserveScanProgress", _ON, _B, "0.20 Beta", _HERE, "A flavor search that stopped resumes at the next flavor in the next cycle.", needs=("FlavorFungibility",)),
+    FeatureGate("FlavorFungibilityPreserveScanProgress", _ON, _B, "0.19 Beta", _HERE, "A flavor search that stopped resumes at the next flavor in the next cycle.", needs=("FlavorFungibility",)),
     FeatureGate("PartialAdmission", _ON, _B, "0.4 Alpha, 0.5 Beta", _HERE, "A pod set with `minCount` may be admitted with fewer pods."),
     FeatureGate("PrioritizePreemptorWorkloads", _OFF, _A, "0.20 Alpha", _HERE, "A Workload that waits for its preemption targets to end is processed before other heads of its cohort, and keeps the quota it waits for."),
     FeatureGate("PriorityBoost", _OFF, _A, "0.17 Alpha", _HERE, "The annotation `priority-boost` shifts the effective priority of a Workload."),
     FeatureGate("PrioritySortingWithinCohort", _ON, _B, "0.6 Beta", _HERE, "Within a cycle, priority comes before creation time across the ClusterQueues of a cohort."),
     FeatureGate("QuotaCheckStrategy", _ON, _B, "0.18 Alpha, 0.19 Beta", _HERE, "`resources.quotaCheckStrategy` decides whether undeclared resources block a Workload."),
     FeatureGate("ReclaimablePods", _ON, _B, "0.15 Beta", _HERE, "Finished pods release their quota while the rest of the job runs."),
-    FeatureGate("RecomputeAssignmentUponPreemptionTargetsOverlap", _ON, _B, "0.20 Beta", _HERE, "If two Workloads select the same preemption targets in one cycle, the assignment of the second is recomputed."),
+    FeatureGate("RecomputeAssignmentUponPreemptionTargetsOverlap", _ON, _B, "0.19 Alpha (off), 0.20 Beta", _HERE, "If two Workloads select the same preemption targets in one cycle, the assignment of the second is recomputed."),
     FeatureGate("SchedulingEquivalenceHashing", _ON, _B, "0.17 Beta (off), 0.18 Beta", _HERE, "A Workload that does not fit makes every queued Workload of its equivalence class inadmissible."),
     FeatureGate("UnadmittedWorkloadsExplicitStatus", _OFF, _B, "0.19 Beta (off)", _HERE, "A Workload gets its QuotaReserved and Admitted conditions, both False, as soon as it is seen.", needs=("UnadmittedWorkloadsObservability",)),
-    FeatureGate("UnadmittedWorkloadsObservability", _ON, _B, "0.19 Beta", _HERE, "A pending Workload has a specific reason instead of Pending."),
+    FeatureGate("UnadmittedWorkloadsObservability", _ON, _B, "0.19 Beta (off), 0.20 Beta", _HERE, "A pending Workload has a specific reason instead of Pending."),
     FeatureGate("VectorizedResourceRequests", _ON, _B, "0.19 Beta", _HERE, "Requests are stored as vectors of integers; it changes speed, not decisions.", speed_only=True),
     # ----- topology
     FeatureGate(_TAS, _ON, _B, "0.9 Alpha, 0.14 Beta", _HERE, "Pods are placed by the topology of the nodes."),
@@ -130,9 +133,9 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("ElasticJobsViaWorkloadSlicesWithTAS", _OFF, _A, "0.17 Alpha", _HERE, "A larger slice keeps the placement of the slice it replaces; only the added pods are placed.", needs=(_ELASTIC, _TAS)),
     # ----- validation
     FeatureGate("RejectUpdatesToCQWithInvalidOnFlavors", _OFF, _A, "0.18 Alpha", _HERE, "An update of a ClusterQueue is refused when a check names a flavor that the queue does not have."),
-    FeatureGate("TASValidateWorkloadSliceSize", _ON, _B, "0.20 Beta", _HERE, "A Workload with an impossible slice size is refused."),
-    FeatureGate("WorkloadValidateResourcesAreNonNegative", _ON, _B, "0.20 Beta", _HERE, "A Workload with a negative request is refused."),
-    FeatureGate("WorkloadValidationForPodSetMetadata", _ON, _B, "0.20 Beta", _HERE, "Labels and annotations of pod templates are checked on the Workload."),
+    FeatureGate("TASValidateWorkloadSliceSize", _ON, _B, "0.19 Beta", _HERE, "A Workload with an impossible slice size is refused."),
+    FeatureGate("WorkloadValidateResourcesAreNonNegative", _ON, _B, "0.19 Beta", _HERE, "A Workload with a negative request is refused."),
+    FeatureGate("WorkloadValidationForPodSetMetadata", _ON, _B, "0.19 Beta", _HERE, "Labels and annotations of pod templates are checked on the Workload."),
     # ----- jobs
     FeatureGate("AssignQueueLabelsForPods", _ON, _B, "0.17 Beta", _HERE, "Pods carry the names of their queues as labels."),
     FeatureGate("DeferRayServiceFinalizationForRedisCleanup", _ON, _B, "0.19 Beta", _HERE, "A RayService that is deleted keeps its Workload until its Redis is cleaned up and it is gone."),
@@ -140,16 +143,16 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("FailureRecoveryPolicy", _OFF, _A, "0.15 Alpha", _HERE, "A pod with the annotation `safe-to-forcefully-delete` that hangs while it is deleted on an unreachable node is deleted by force, a minute after its grace period."),
     FeatureGate("FastQuotaReleaseInPodIntegration", _OFF, _A, "0.17 Alpha", _HERE, "Pods release their quota as soon as they start to terminate."),
     FeatureGate("FinishOrphanedWorkloads", _ON, _B, "0.18 Beta", _HERE, "A Workload whose owner was deleted is finished."),
-    FeatureGate("LWSImmutableGroupSize", _ON, _B, "0.20 Beta", _HERE, "The group size of a managed LeaderWorkerSet cannot be changed."),
+    FeatureGate("LWSImmutableGroupSize", _ON, _B, "0.19 Beta", _HERE, "The group size of a managed LeaderWorkerSet cannot be changed."),
     FeatureGate("ManagedJobsNamespaceSelectorAlwaysRespected", _OFF, _GA, "0.13 Alpha, 0.15 Beta, 0.19 GA", _HERE, "The namespace selector also overrides a job that names its queue. On and locked in Kueue; off here.", proposal="KEP-3589", in_kueue=_ON),
     FeatureGate("PodIntegrationValidateGroupOwner", _ON, _B, "0.18 Beta", _HERE, "A pod group does not adopt a Workload of another owner."),
     FeatureGate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _HERE, "Finalizers of pods are removed by a patch with a resourceVersion; if off, without one."),
     FeatureGate("ShortWorkloadNames", _OFF, _A, "0.17 Alpha", _HERE, "Derived Workload names stay within 63 characters."),
-    FeatureGate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.20 Beta", _HERE, "The ancestors of a job are not read while its Workload is being deleted."),
+    FeatureGate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.19 Beta", _HERE, "The ancestors of a job are not read while its Workload is being deleted."),
     FeatureGate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _HERE, "SparkApplications are queued."),
     FeatureGate("ValidateRayAndSparkJobUpdates", _ON, _B, "0.18 Beta", _HERE, "The queue name of a running Ray or Spark job cannot be removed."),
     FeatureGate("WorkloadIdentifierAnnotations", _ON, _B, "0.18 Beta", _HERE, "Group and prebuilt Workload names are read from annotations first."),
-    FeatureGate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha, 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
+    FeatureGate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha (off), 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
     FeatureGate("WorkloadRequestUseMergePatch", _ON, _A, "0.14 Alpha (off)", _HERE, "Workload status is written by merge patch instead of server-side apply. Always on here: pykueue writes one conditional merge patch per change.", locked=True, in_kueue=_OFF),
     # ----- admission checks and MultiKueue
     FeatureGate("CleanupProvisioningRequestsOnEviction", _ON, _B, "0.19 Beta", _HERE, "The ProvisioningRequests of an evicted Workload are deleted."),
@@ -161,7 +164,7 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("MultiKueueKubeConfigPathValidation", _OFF, _B, "0.19 Alpha, 0.20 Beta", _NOT_YET, "Kubeconfig files of worker clusters must be in one fixed directory.", in_kueue=_ON),
     FeatureGate("MultiKueueManagerQuotaAutomation", _OFF, _A, "0.18 Alpha", _NOT_YET, "The manager's quota follows the sum of its workers."),
     FeatureGate("MultiKueueOrchestratedPreemption", _OFF, _A, "0.17 Alpha", _HERE, "On a worker: a Workload issues no preemptions while one of its `spec.preemptionGates` is closed in its status. The part of the hub, which opens the gate of one worker at a time, comes with MultiKueue."),
-    FeatureGate("MultiKueueRemoteSpecSync", _OFF, _B, "0.20 Beta", _NOT_YET, "Changes of a running job are synchronized to its copy on the worker cluster.", in_kueue=_ON),
+    FeatureGate("MultiKueueRemoteSpecSync", _OFF, _B, "0.19 Beta", _NOT_YET, "Changes of a running job are synchronized to its copy on the worker cluster.", in_kueue=_ON),
     # ----- devices
     FeatureGate(_DRA, _OFF, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class. On in Kueue; off here until devices are counted.", in_kueue=_ON),
     FeatureGate("KueueDRAIntegrationConsumableCapacity", _OFF, _A, "0.19 Alpha", _NOT_YET, "Shares of a device count against quota.", needs=(_DRA,)),
