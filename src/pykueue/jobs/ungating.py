@@ -39,15 +39,20 @@ def workload_slice_keys(workload: kueue.Workload) -> tuple[str, ...]:
     return (f"{workload.metadata.namespace}/{first}",)
 
 
-def released(slices: Iterable[kueue.Workload], members: Sequence[Tree]) -> Actions:
-    """Remove the gate from the pods that the active slice has a place for, once it is admitted.
+def active_slice(slices: Iterable[kueue.Workload]) -> kueue.Workload | None:
+    """The slice that grants places to pods: the newest that has quota reserved and is neither finished nor evicted.
 
-    The active slice is the newest that has quota reserved and is neither finished nor evicted. An evicted slice keeps
-    its reservation until the job has stopped, but that quota is about to be released to the preemptor.
+    An evicted slice keeps its reservation until the job has stopped, but that quota is about to be released to the
+    preemptor.
     """
-    active = [each for each in slices if states.is_reserved(each) and not states.is_finished(each)]
-    active = [each for each in active if not states.is_evicted(each)]
-    newest = max(active, key=lambda each: (states.created(each), each.metadata.uid), default=None)
+    held = [each for each in slices if states.is_reserved(each) and not states.is_finished(each)]
+    held = [each for each in held if not states.is_evicted(each)]
+    return max(held, key=lambda each: (states.created(each), each.metadata.uid), default=None)
+
+
+def released(slices: Iterable[kueue.Workload], members: Sequence[Tree]) -> Actions:
+    """Remove the gate from the pods that the active slice has a place for, once it is admitted."""
+    newest = active_slice(slices)
     if newest is None or not states.is_admitted(newest):
         return ()
     admission = newest.status.admission
