@@ -7,6 +7,9 @@ off. tests/project/test_gates.py compares this table with what the code reads.
 A gate is on only if it is implemented: `default` is the value here, `in_kueue` the default of Kueue where that differs.
 A gate that only changes the speed of Kueue (`speed_only`) can be set and changes nothing here; a notice is logged.
 
+The defaults are those of Kueue 0.20. In 0.19 these are off: `RecomputeAssignmentUponPreemptionTargetsOverlap`,
+`UnadmittedWorkloadsObservability` and `WorkloadPriorityClassDefaulting`.
+
 Where the defaults differ from Kueue's: gates that are not implemented are off;
 `ManagedJobsNamespaceSelectorAlwaysRespected` is off and can be changed, because a job that names a queue is managed in
 every namespace (KEP-3589); `WorkloadRequestUseMergePatch` is locked to on, because a conditional merge patch is the one
@@ -149,7 +152,7 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _HERE, "SparkApplications are queued."),
     FeatureGate("ValidateRayAndSparkJobUpdates", _ON, _B, "0.18 Beta", _HERE, "The queue name of a running Ray or Spark job cannot be removed."),
     FeatureGate("WorkloadIdentifierAnnotations", _ON, _B, "0.18 Beta", _HERE, "Group and prebuilt Workload names are read from annotations first."),
-    FeatureGate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha, 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
+    FeatureGate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha (off), 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
     FeatureGate("WorkloadRequestUseMergePatch", _ON, _A, "0.14 Alpha (off)", _HERE, "Workload status is written by merge patch instead of server-side apply. Always on here: pykueue writes one conditional merge patch per change.", locked=True, in_kueue=_OFF),
     # ----- admission checks and MultiKueue
     FeatureGate("CleanupProvisioningRequestsOnEviction", _ON, _B, "0.19 Beta", _HERE, "The ProvisioningRequests of an evicted Workload are deleted."),

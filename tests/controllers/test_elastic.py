@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from controllers.conftest import Environment, template
+from controllers.test_metrics import page
 from kubemachinery.client.errors import ApiError
 from kubemachinery.unstructured import get
 from pykueue.api import topology_encoding
@@ -58,6 +59,43 @@ async def test_a_job_that_grows_gets_its_new_pods_with_its_new_slice(env: Enviro
         await env.until(second_passed)
         held = [get(each, "status", "admission", "podSetAssignments")[0]["count"] for each in await _slices(env)]
         assert held == [2]
+
+
+async def test_pods_start_and_are_measured_after_the_first_slice_was_deleted(env: Environment) -> None:
+    """Later pods are created from the template of the first slice, and name it."""
+    measured = (
+        'kueue_pod_scheduling_gate_removal_seconds_count{cluster_queue="cq",is_group="false",'
+        'name="kueue.x-k8s.io/elastic-job",replica_role="standalone"}'
+    )
+    await env.queues(cpu="3")
+    async with env.manager() as manager:
+        marks = {
+            "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+            "annotations": {"kueue.x-k8s.io/elastic-job": "true"},
+        }
+        await env.create("Job", "grows", {"parallelism": 1, "completions": 9, "template": template("1")}, **marks)
+
+        async def runs() -> bool:
+            return get(await env.read("Job", "grows"), "spec", "suspend") is False
+
+        await env.until(runs)
+        (first,) = [each["metadata"]["name"] for each in await env.all("Workload")]
+        await env.patch("Job", "grows", {"spec": {"parallelism": 2}})
+        await env.until_condition(first, "Finished", "True/WorkloadSliceReplaced")
+        await env.delete("Workload", first)
+
+        async def is_gone() -> bool:
+            return await env.find("Workload", first) is None
+
+        await env.until(is_gone)
+        await _pod(env, "grows-1")
+
+        async def passed() -> bool:
+            return not await _gates(env, "grows-1")
+
+        await env.until(passed)
+        await env.until_quiet(manager)
+        assert (await page(env))[measured] == 1
 
 
 async def _slices(env: Environment) -> list[dict[str, object]]:

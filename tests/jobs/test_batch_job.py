@@ -80,6 +80,9 @@ def test_without_the_gate_the_minimum_means_nothing() -> None:
         ({"parallelism": 5, "completions": 8}, {"succeeded": 8}, {"main": 5}),
         ({"parallelism": 3, "completions": None}, {"succeeded": 1}, {"main": 1}),
         ({"parallelism": 1, "completions": 1}, {"succeeded": 1}, {}),
+        ({"parallelism": 5, "completions": 3}, {"succeeded": 1}, {"main": 1}),
+        ({"parallelism": 5, "completions": 3}, {"succeeded": 3}, {"main": 3}),
+        ({"parallelism": 5, "completions": 1}, {"succeeded": 1}, {}),
         ({"parallelism": 5, "completions": 5}, {}, {}),
         (
             {"parallelism": 5, "completions": 5, "completionMode": "Indexed"},

@@ -9,13 +9,14 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from jobs.job_harness import OPTIONS
-from jobs.parent_harness import DEPLOYMENT, LWS, REQUESTS, ParentHarness, deployment_of, groups_of
+from jobs.parent_harness import DEPLOYMENT, LWS, REQUESTS, ParentHarness, deployment_of, groups_of, set_of
 from kubemachinery import codec, patches
 from kubemachinery.meta import OwnerReference
 from kubemachinery.object_view import ObjectView
+from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels, names
 from pykueue.jobs import deployment, offline, parent_reconcile
-from pykueue.jobs.actions import CreateWorkload, RetryWithBackoff
+from pykueue.jobs.actions import CreateWorkload, PatchWorkload, RetryWithBackoff
 from pykueue.jobs.leader_worker_set import FRAMEWORK, GROUP_INDEX, LeaderWorkerSet
 from pykueue.jobs.offline import OfflineContext
 from pykueue.jobs.options import IntegrationOptions
@@ -441,6 +442,24 @@ def test_queue_and_class_of_all_workloads_follow_the_set() -> None:
     harness.edit({"metadata": {"labels": {labels.QUEUE_NAME: "b", labels.PRIORITY_CLASS: "high"}}}, "serve").settle()
     assert {(each.spec.queue_name, each.spec.priority) for each in harness.workloads.values()} == {("b", 9)}
     assert harness.events == ["CreatedWorkload"] * 2 + ["UpdatedWorkload"] * 2
+
+
+@pytest.mark.parametrize("tree", [groups_of(1), set_of()], ids=["LeaderWorkerSet", "StatefulSet"])
+def test_queue_and_admission_gates_of_a_workload_follow_its_parent_in_one_write(tree: Tree) -> None:
+    """Between two writes the Workload could be admitted: in its new queue without the gate, or in the old queue."""
+    gate = {"annotations": {labels.ADMISSION_GATED_BY: "example.com/gate"}}
+    harness = ParentHarness(patches.merge(tree, {"metadata": gate}))
+    harness.settle()
+    changed = {"labels": {labels.QUEUE_NAME: "b"}, "annotations": {labels.ADMISSION_GATED_BY: None}}
+    harness.edit({"metadata": changed}, harness.name)
+    (patch,) = (each for each in harness.decide() if isinstance(each, PatchWorkload))
+    assert patch.patch == {
+        "metadata": {"annotations": {labels.ADMISSION_GATED_BY: None}},
+        "spec": {"queueName": "b"},
+    }
+    assert harness.settle().workload.spec.queue_name == "b"
+    assert harness.events == ["CreatedWorkload", "UpdatedWorkload"]
+    assert harness.notes[-1] == 'Updated workload AdmissionGatedBy to ""'
 
 
 # --- Pods -------------------------------------------------------------------------------------------------------------

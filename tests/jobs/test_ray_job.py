@@ -163,6 +163,20 @@ def test_job_that_kuberay_refuses_is_on_hold() -> None:
     assert harness.writes == harness.settle().writes
 
 
+def test_job_that_kuberay_accepts_after_all_is_queued_again_when_it_is_suspended() -> None:
+    """[RJ8]: on hold for ever, it would never start again."""
+    harness = JobHarness(ray_job(), options=RAY).settle().admit().settle()
+    harness.status(jobDeploymentStatus="ValidationFailed").settle()
+    harness.status(jobDeploymentStatus="Initializing").settle()
+    assert harness.job["spec"]["suspend"]
+    assert harness.condition("QuotaReserved") == "False/OnHold"
+    harness.status(jobDeploymentStatus="Suspended").settle()
+    assert harness.condition("QuotaReserved") == "False/PendingEvaluation"
+    harness.admit().settle()
+    assert not harness.job["spec"]["suspend"]
+    assert harness.condition("Finished") == ""
+
+
 def test_job_that_kuberay_refuses_gets_no_workload() -> None:
     """[RJ8]"""
     assert not JobHarness(ray_job(status={"jobDeploymentStatus": "ValidationFailed"}), options=RAY).settle().workloads

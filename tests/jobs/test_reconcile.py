@@ -17,7 +17,7 @@ from kubemachinery.object_view import ObjectView
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason
 from pykueue.jobs import actions, reconcile
-from pykueue.jobs.actions import ChangeWorkload, CreateWorkload
+from pykueue.jobs.actions import ChangeWorkload, CreateWorkload, PatchWorkload
 from pykueue.jobs.facts import Ancestry
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.reconcile import orphaned
@@ -406,6 +406,29 @@ def test_admission_gate_of_a_job_is_copied_and_removed() -> None:
     assert harness.workload.metadata.annotations == {labels.ADMISSION_GATED_BY: "example.com/gate"}
     harness.edit({"metadata": {"annotations": {labels.ADMISSION_GATED_BY: None}}}).settle()
     assert labels.ADMISSION_GATED_BY not in harness.workload.metadata.annotations
+
+
+def test_queue_and_gates_that_change_together_are_one_write() -> None:
+    """A Workload that lost its gate before it was moved could be admitted in the old queue."""
+    gate = {"annotations": {labels.ADMISSION_GATED_BY: "example.com/gate"}}
+    harness = JobHarness(batch_job(metadata=gate)).settle()
+    changed = {"labels": {labels.QUEUE_NAME: "b"}, "annotations": {labels.ADMISSION_GATED_BY: None}}
+    (patch, _) = harness.edit({"metadata": changed}).decide()
+    assert isinstance(patch, PatchWorkload)
+    assert patch.patch == {"metadata": {"annotations": {labels.ADMISSION_GATED_BY: None}}, "spec": {"queueName": "b"}}
+    harness.settle().admit().settle()
+    assert harness.workload.spec.queue_name == "b"
+    assert harness.job["spec"]["suspend"] is False
+
+
+def test_gates_are_followed_although_a_new_class_does_not_exist() -> None:
+    gates = {labels.ADMISSION_GATED_BY: "example.com/a,example.com/b"}
+    harness = JobHarness(batch_job(metadata={"annotations": gates})).settle()
+    changed = {"labels": {labels.PRIORITY_CLASS: "none"}, "annotations": {labels.ADMISSION_GATED_BY: "example.com/a"}}
+    harness.edit({"metadata": changed}).settle()
+    assert harness.workload.metadata.annotations[labels.ADMISSION_GATED_BY] == "example.com/a"
+    assert harness.events == ["CreatedWorkload", "UpdatedWorkload", *["Warning WorkloadPriorityClassNotFound"] * 2]
+    assert harness.retries[-1] == 'WorkloadPriorityClass "none" not found'
 
 
 def test_parameters_of_provisioning_requests_are_copied() -> None:

@@ -88,15 +88,47 @@ def test_new_pods_wait_until_the_larger_slice_is_admitted() -> None:
     assert names([first, structs.replace(second, status=status, metadata=metadata)], *pods) == ["b"]
 
 
+def answered(workload: kueue.Workload, **update: Any) -> kueue.Workload:
+    """The slice with podSetUpdates of a check for its pod set."""
+    check: dict[str, Any] = {"name": "c", "state": "Ready", "lastTransitionTime": "", "message": ""}
+    check |= {"podSetUpdates": [{"name": "main", **update}]}
+    status = structs.replace(workload.status, admission_checks=(codec.from_tree(check, kueue.AdmissionCheckState),))
+    return structs.replace(workload, status=status)
+
+
 @pytest.mark.parametrize(("annotated", "released"), [("old", []), ("new", ["a"]), ("", ["a"])])
 def test_a_pod_made_under_an_earlier_answer_of_a_check_waits(annotated: str, released: list[str]) -> None:
     first = elastic(1).workload
     key = labels.CONSUME_PROVISIONING_REQUEST
-    check: dict[str, Any] = {"name": "c", "state": "Ready", "lastTransitionTime": "", "message": ""}
-    check |= {"podSetUpdates": [{"name": "main", "annotations": {key: "new"}}]}
-    status = structs.replace(first.status, admission_checks=(codec.from_tree(check, kueue.AdmissionCheckState),))
     pod = member("a", first.metadata.name, metadata={"annotations": {key: annotated}})
-    assert names([structs.replace(first, status=status)], pod) == released
+    assert names([answered(first, annotations={key: "new"})], pod) == released
+
+
+def test_a_pod_that_is_led_to_other_nodes_than_the_slice_waits_and_takes_no_place() -> None:
+    first = elastic(1).workload
+    slice_ = answered(first, nodeSelector={"pool": "new"}, labels={"team": "a"})
+    stale = member("a", first.metadata.name, spec={"nodeSelector": {"pool": "old"}})
+    labelled = member("b", first.metadata.name, metadata={"labels": {"team": "b"}})
+    assert names([slice_], stale, labelled) == ["b"]
+
+
+def test_a_pod_made_before_any_answer_of_a_check_gets_it_with_its_release() -> None:
+    """Without the annotations the autoscaler would not count the pod to the nodes that it provisioned."""
+    first = elastic(1).workload
+    key = labels.CONSUME_PROVISIONING_REQUEST
+    toleration = {"key": "reserved", "operator": "Exists"}
+    update = {"labels": {"team": "a"}, "nodeSelector": {"pool": "new"}, "tolerations": [toleration]}
+    pod = member("a", first.metadata.name, spec={"nodeSelector": {"arch": "arm"}, "tolerations": [{"key": "own"}]})
+    (action,) = ungating.released([answered(first, annotations={key: "new"}, **update)], [pod])
+    assert isinstance(action, ReplaceObject)
+    assert action.before == pod
+    slice_name = {labels.WORKLOAD_SLICE_NAME: first.metadata.name}
+    assert action.after["metadata"]["annotations"] == {key: "new", **slice_name}
+    assert action.after["metadata"]["labels"] == {labels.PODSET: "main", "team": "a"}
+    assert action.after["spec"] == {
+        "nodeSelector": {"arch": "arm", "pool": "new"},
+        "tolerations": [{"key": "own"}, toleration],
+    }
 
 
 def test_slices_and_pods_meet_under_one_word() -> None:

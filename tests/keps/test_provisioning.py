@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keps.autoscaler import Autoscaler
+from keps.autoscaler import REQUEST, Autoscaler
 from keps.engines import Embedded, Engine
 from keps.system import System, Tree, system
 from kubemachinery.unstructured import get
@@ -336,6 +336,34 @@ async def test_requests_go_when_the_workload_is_done(engine: Engine) -> None:
         await env.until_condition("w", "Admitted", "True/Admitted")
         await env.finish("w")
         await autoscaler.until()
+
+
+async def test_a_request_waits_for_an_earlier_one_of_its_name_to_be_gone_without_a_message(engine: Engine) -> None:
+    """The autoscaler may keep a request for a while that is deleted with an eviction."""
+    async with provisioned(engine) as (env, autoscaler):
+        await env.asks("w")
+        before = await autoscaler.asked("w-nodes-1")
+        held = {"metadata": {"finalizers": ["example.com/autoscaler"]}}
+        await env.client.patch(REQUEST, "w-nodes-1", held, "default")
+        await env.patch("Workload", "w", {"spec": {"active": False}})
+
+        async def is_going() -> bool:
+            return "deletionTimestamp" in (await autoscaler.asked("w-nodes-1"))["metadata"]
+
+        await env.until(is_going)
+        await env.release("w")
+        await env.patch("Workload", "w", {"spec": {"active": True}})
+        await env.until_condition("w", "QuotaReserved", "True/QuotaReserved")
+        await env.quiet()
+        assert "Error creating" not in (await check_state(env, "w"))["message"]
+        assert await env.events("w", "FailedCreate") == []
+        await env.client.patch(REQUEST, "w-nodes-1", {"metadata": {"finalizers": None}}, "default")
+
+        async def is_new() -> bool:
+            requests = await autoscaler.requests()
+            return "w-nodes-1" in requests and requests["w-nodes-1"]["metadata"]["uid"] != before["metadata"]["uid"]
+
+        await env.until(is_new)
 
 
 async def test_without_the_gate_requests_outlive_an_eviction(engine: Engine) -> None:

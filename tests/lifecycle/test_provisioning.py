@@ -12,7 +12,7 @@ from pykueue.api.autoscaling import ProvisioningRequest, ProvisioningRequestSpec
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.lifecycle import provisioning
 from pykueue.lifecycle.provisioning import ProvisioningPlan
-from pykueue.lifecycle.workload_changes import EmitEvent
+from pykueue.lifecycle.workload_changes import EmitEvent, SetChecks
 
 STRATEGY = kueue.ProvisioningRequestRetryStrategy(
     backoff_limit_count=3, backoff_base_seconds=60, backoff_max_seconds=200
@@ -156,6 +156,26 @@ def test_a_check_without_a_config_or_without_need_of_nodes_has_the_message_of_ku
     harness.write(provisioning.plan(harness.workload, {"c1": other}, (), harness.now).changes)
     assert harness.checks == {"c1": "Ready"}
     assert harness.workload.status.admission_checks[0].message == "the provisioning request is not needed"
+
+
+@pytest.mark.parametrize(
+    ("count", "assigned", "pods"), [(0, 0, 0), (0, None, 0), (4, 0, 0), (0, 4, 0), (2, 4, 2), (4, 2, 2), (4, None, 4)]
+)
+def test_pod_set_without_pods_needs_no_nodes(count: int, assigned: int | None, pods: int) -> None:
+    """An elastic job may begin with no workers, and shrink while its check is pending."""
+    harness = reserving()
+    (pod_set,) = harness.workload.spec.pod_sets
+    spec = replace(harness.workload.spec, pod_sets=(replace(pod_set, count=count),))
+    admission = harness.workload.status.admission
+    assert admission is not None
+    (assignment,) = admission.pod_set_assignments
+    admission = replace(admission, pod_set_assignments=(replace(assignment, count=assigned),))
+    workload = replace(harness.workload, spec=spec, status=replace(harness.workload.status, admission=admission))
+    assert provisioning.granted(workload, workload.spec.pod_sets[0]) == pods
+    plan = provisioning.plan(workload, {"c1": CONFIG}, (), harness.now)
+    assert bool(plan.attempts) == (pods > 0)
+    messages = [check.message for each in plan.changes if isinstance(each, SetChecks) for check in each.checks]
+    assert messages == ([] if pods else ["the provisioning request is not needed"])
 
 
 def test_created_request_without_conditions_clears_the_message_of_the_check() -> None:

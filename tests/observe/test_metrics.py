@@ -459,6 +459,34 @@ def test_gauges_of_queues_match_the_state() -> None:
     assert sum(pending) == 2
 
 
+def test_nothing_is_used_through_a_local_queue_whose_cluster_queue_was_deleted() -> None:
+    metrics, gauges = measured(*WORLD)
+    local_queue = 'name="b",namespace="ns",replica_role="standalone"'
+    used = f'kueue_local_queue_resource_reservation{{flavor="default",{local_queue},resource="cpu"}}'
+    assert series(metrics)[used] == 8
+    world = gauges._world
+    world.drop(world.cluster_queues["b"])
+    found = series(metrics)
+    assert used not in found
+    assert found[f"kueue_local_queue_reserving_active_workloads{{{local_queue}}}"] == 0
+    assert found[f"kueue_local_queue_admitted_active_workloads{{{local_queue}}}"] == 0
+
+
+def test_reservations_in_another_cluster_queue_than_that_of_the_local_queue_do_not_count() -> None:
+    """The LocalQueue was deleted and created again for another ClusterQueue, as Kueue counts."""
+    runner = scenario_runner.ScenarioRunner()
+    for command in WORLD:
+        runner.run(command)
+    metrics = Metrics(EVERYTHING)
+    moved = kueue.LocalQueue(
+        metadata=meta.ObjectMeta(name="b", namespace=scenario_runner.NAMESPACE),
+        spec=kueue.LocalQueueSpec(cluster_queue="a"),
+    )
+    Gauges(metrics, GaugeSources(runner.world, lambda: (), lambda: [moved]))
+    found = series(metrics)
+    assert found['kueue_local_queue_reserving_active_workloads{name="b",namespace="ns",replica_role="standalone"}'] == 0
+
+
 async def test_scrape_returns_what_is_counted_and_what_is_read() -> None:
     metrics, _ = measured(*WORLD)
     text = await metrics.scrape()

@@ -18,7 +18,8 @@ from pykueue.jobs import ungating
 from pykueue.jobs.executor import JobReconciler
 from pykueue.jobs.kinds import JobIntegration
 
-_SLICES: Final = "slices"
+# The index of the informer of Workloads by the name of their line of slices.
+SLICES: Final = "slices"
 
 
 class ElasticController:
@@ -38,9 +39,9 @@ class ElasticController:
         self._executor = executor
         self._row = row
         self.informer: Informer[Tree] = Informer(client, pods.KIND, codec.shared_tree, rng, labels=labels.PODSET)
-        self.informer.add_index(_SLICES, ungating.slice_keys)
+        self.informer.add_index(SLICES, ungating.slice_keys)
         self.informer.add_handler(self._pod_seen)
-        informers.workloads.add_index(_SLICES, ungating.workload_slice_keys)
+        informers.workloads.add_index(SLICES, ungating.workload_slice_keys)
         informers.workloads.add_handler(self._workload_seen)
         self.loop: Controller[str] = Controller("elastic-gate", self._reconcile, rng)
 
@@ -56,7 +57,7 @@ class ElasticController:
             self.loop.add(word)
 
     async def _reconcile(self, word: str) -> float | None:
-        slices = [self._writer.current(key) for key, _ in self._informers.workloads.by_index(_SLICES, word)]
-        pods = [pod for _, pod in self.informer.by_index(_SLICES, word)]
+        slices = [self._writer.current(key) for key, _ in self._informers.workloads.by_index(SLICES, word)]
+        pods = [pod for _, pod in self.informer.by_index(SLICES, word)]
         actions = ungating.released((each for each in slices if each is not None), pods)
         return await self._executor.apply(self._row, actions)

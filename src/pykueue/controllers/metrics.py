@@ -15,8 +15,9 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
+from pykueue.controllers import elastic
 from pykueue.controllers.informers import Informers
-from pykueue.jobs import pod, triggers
+from pykueue.jobs import pod, triggers, ungating
 from pykueue.jobs.actions import CreateWorkload, ReplaceObject
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.jobs.pod import PodView
@@ -80,9 +81,10 @@ class ManagerMetrics:
                 self.metrics.workload_created(row.kind.kind, latency, created.namespace, queue)
             case ReplaceObject(kind, before) if kind == pod.KIND:
                 gated = PodView(before)
-                workload = self._workload_of(gated)
-                if workload is not None:
-                    for gate in sorted(gated.gates - PodView(after).gates):
+                for gate in sorted(gated.gates - PodView(after).gates):
+                    is_elastic = gate == labels.ELASTIC_JOB_GATE
+                    workload = self._active_slice(before) if is_elastic else self._workload_of(gated)
+                    if workload is not None:
                         self.gate_removed(workload, gate)
 
     def gate_removed(self, workload: kueue.Workload, gate: str) -> None:
@@ -102,6 +104,16 @@ class ManagerMetrics:
             return self._informers.workloads.get(named, namespace)
         owned = self._informers.workloads.by_index(triggers.OWNER, triggers.owner_key(pod.KIND, namespace, name))
         return next((workload for _, workload in owned), None)
+
+    def _active_slice(self, member: Tree) -> kueue.Workload | None:
+        """Return the slice that has a place for a pod. The pod may name an earlier one: its template is that with which
+        the job started."""
+        found = (
+            workload
+            for key in ungating.slice_keys(member)
+            for _, workload in self._informers.workloads.by_index(elastic.SLICES, key)
+        )
+        return ungating.active_slice(found)
 
     def written(self, workload: kueue.Workload, changes: Sequence[Change]) -> None:
         """Observe changes that were written to a Workload.

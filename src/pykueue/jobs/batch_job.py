@@ -102,12 +102,16 @@ class BatchJob(GenericJob):
         return self._count("succeeded") + self._count("ready") + len(uncounted) >= self.pods
 
     def reclaimable(self) -> Mapping[str, int]:
-        """Finished pods that no later pod replaces: fewer completions are left than parallelism allows at once."""
+        """Finished pods that no later pod replaces: fewer completions are left than pods may run at once.
+
+        Unlike Kueue, parallelism beyond the completions does not count: quota is reserved for the completions only, and
+        that of pods that still run would be released [BJ7].
+        """
         done = self._done()
-        if self.parallelism <= 1 or not done:
+        if self.pods <= 1 or not done:
             return {}
         left = (self.parallelism if self.completions is None else self.completions) - done
-        return {labels.DEFAULT_POD_SET: self.parallelism - max(left, 0)} if left < self.parallelism else {}
+        return {labels.DEFAULT_POD_SET: self.pods - max(left, 0)} if left < self.pods else {}
 
     def _done(self) -> int:
         if self.spec.get("completionMode") != "Indexed" or self.completions is None:

@@ -164,6 +164,8 @@ class GenericJob(QueuedObject, ABC):
     suspend_path: ClassVar[unstructured.Path] = ("spec", "suspend")
     # Made of several objects, which share one Workload and of which none controls it.
     is_group: ClassVar[bool] = False
+    # Whether `is_on_hold` decides about its Workload. That of a group may be on hold for its parent.
+    may_be_on_hold: ClassVar[bool] = False
 
     def __init__(self, row: JobRow, tree: Tree, related: RelatedObjects = NO_RELATED) -> None:
         super().__init__(tree)

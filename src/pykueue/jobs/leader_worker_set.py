@@ -23,7 +23,7 @@ from kubemachinery.unstructured import Path, Tree
 from pykueue.api import kueue, labels, names
 from pykueue.api.validation import field_error, topology_annotations
 from pykueue.api.validation.topology_annotations import AnnotatedPodSet
-from pykueue.jobs import parent_pods, parent_workloads, podsets, workload_owners
+from pykueue.jobs import parent_pods, parent_workloads, podsets, workload_owners, workload_sync
 from pykueue.jobs.actions import Actions
 from pykueue.jobs.interface import PodSetTemplate
 from pykueue.jobs.options import IntegrationOptions
@@ -260,7 +260,7 @@ class LeaderWorkerSet(PodParent):
             return parent_workloads.removed(workload)
         if states.is_finished(workload):
             return ()
-        return parent_workloads.synced(self, workload, facts, options)
+        return workload_sync.synced(self, workload, facts, options)
 
     def _surplus(
         self, workload: kueue.Workload, members: list[PodView], options: IntegrationOptions, now: Nanoseconds

@@ -99,17 +99,6 @@ def is_owned(parent: PodParent, workload: kueue.Workload) -> bool:
     return any(owner.uid == parent.uid for owner in workload.metadata.owner_references)
 
 
-# --- Keeping it equal -------------------------------------------------------------------------------------------------
-
-
-def synced(parent: PodParent, workload: kueue.Workload, facts: ParentFacts, options: IntegrationOptions) -> Actions:
-    """What follows the parent: its queue while no quota is reserved, its admission gates and its priority class."""
-    queue = parent.queue_name
-    moves = workload.spec.queue_name != queue and not states.is_reserved(workload) and bool(queue)
-    moved = (PatchWorkload(workload, {"spec": {"queueName": queue}}),) if moves else ()
-    return (*moved, *workload_sync.synced(parent, workload, facts, options))
-
-
 # --- Ending -----------------------------------------------------------------------------------------------------------
 
 

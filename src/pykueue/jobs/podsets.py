@@ -227,16 +227,24 @@ def admitted(workload: kueue.Workload, placement: StartContext) -> tuple[PodSetI
         info = _assigned(workload, pod_set, assignment, placement)
         if isinstance(info, Missing):
             return info
-        for check in workload.status.admission_checks:
-            for update in check.pod_set_updates:
-                if update.name != info.name:
-                    continue
-                merged = _merged(info, _of_update(update))
-                if isinstance(merged, PodSetConflict):
-                    return PodSetConflict(f"check {check.name}, pod set {info.name}: {merged.message}")
-                info = merged
-        infos.append(info)
+        found = updated(info, workload)
+        if isinstance(found, PodSetConflict):
+            return found
+        infos.append(found)
     return tuple(infos)
+
+
+def updated(info: PodSetInfo, workload: kueue.Workload) -> PodSetInfo | PodSetConflict:
+    """The info with the podSetUpdates of all checks of the Workload for this pod set."""
+    for check in workload.status.admission_checks:
+        for update in check.pod_set_updates:
+            if update.name != info.name:
+                continue
+            merged = _merged(info, _of_update(update))
+            if isinstance(merged, PodSetConflict):
+                return PodSetConflict(f"check {check.name}, pod set {info.name}: {merged.message}")
+            info = merged
+    return info
 
 
 def _assigned(

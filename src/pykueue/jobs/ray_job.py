@@ -30,6 +30,7 @@ class RayJob(RayClusterOwner):
 
     cluster_path = ("spec", "rayClusterSpec")
     cluster_name_path = ("status", "rayClusterName")
+    may_be_on_hold = True
 
     @property
     def deployment_status(self) -> str:

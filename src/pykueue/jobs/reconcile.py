@@ -283,6 +283,18 @@ def _on_hold(matched: _MatchedJob) -> StepResult:
     return (ChangeWorkload(matched.workload, changes),)
 
 
+def _off_hold(matched: _MatchedJob) -> Actions:
+    """A job that can use quota again is queued again, once it is suspended and its last pod is gone."""
+    job, workload = matched.job, matched.workload
+    if not job.may_be_on_hold or job.is_active() or not states.is_on_hold(workload):
+        return ()
+    why = "Workload no longer on hold; waiting for quota reservation"
+    changes = reservation.clear(
+        workload, QuotaReservedReason.PENDING_EVALUATION, why, matched.options.lifecycle, matched.now
+    )
+    return (ChangeWorkload(workload, changes),)
+
+
 def _job_finished(matched: _MatchedJob) -> StepResult:
     outcome = matched.job.outcome()
     if outcome is None:
@@ -338,7 +350,7 @@ def _suspended(matched: _MatchedJob) -> StepResult:
         return _started(matched)
     if states.is_reserved(matched.workload):
         return _check_messages(matched)
-    return _requeued(matched)
+    return _off_hold(matched) or _requeued(matched)
 
 
 def _started(matched: _MatchedJob) -> Actions:

@@ -21,7 +21,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels, names
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.validation import field_error
-from pykueue.jobs import parent_pods, parent_workloads, podsets, workloads
+from pykueue.jobs import parent_pods, parent_workloads, podsets, workload_sync, workloads
 from pykueue.jobs.actions import (
     Actions,
     ChangeWorkload,
@@ -200,7 +200,7 @@ class StatefulSet(PodParent):
             return self._held(workload, members, options, now)
         return (
             *parent_workloads.adopted(self, workload),
-            *parent_workloads.synced(self, workload, facts, options),
+            *workload_sync.synced(self, workload, facts, options),
             *self._resized(workload),
             *self._reshaped(workload),
             *self._resumed(workload, options, now),

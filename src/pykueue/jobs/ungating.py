@@ -11,11 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.jobs import pod as pods
+from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, ReplaceObject
 from pykueue.jobs.pod import PodView
+from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 from pykueue.lifecycle import states
 
 
@@ -34,41 +39,53 @@ def workload_slice_keys(workload: kueue.Workload) -> tuple[str, ...]:
     return (f"{workload.metadata.namespace}/{first}",)
 
 
-def released(slices: Iterable[kueue.Workload], members: Sequence[Tree]) -> Actions:
-    """Remove the gate from the pods that the active slice has a place for, once it is admitted.
+def active_slice(slices: Iterable[kueue.Workload]) -> kueue.Workload | None:
+    """The slice that grants places to pods: the newest that has quota reserved and is neither finished nor evicted.
 
-    The active slice is the newest that has quota reserved and is neither finished nor evicted. An evicted slice keeps
-    its reservation until the job has stopped, but that quota is about to be released to the preemptor.
+    An evicted slice keeps its reservation until the job has stopped, but that quota is about to be released to the
+    preemptor.
     """
-    active = [each for each in slices if states.is_reserved(each) and not states.is_finished(each)]
-    active = [each for each in active if not states.is_evicted(each)]
-    newest = max(active, key=lambda each: (states.created(each), each.metadata.uid), default=None)
+    held = [each for each in slices if states.is_reserved(each) and not states.is_finished(each)]
+    held = [each for each in held if not states.is_evicted(each)]
+    return max(held, key=lambda each: (states.created(each), each.metadata.uid), default=None)
+
+
+def released(slices: Iterable[kueue.Workload], members: Sequence[Tree]) -> Actions:
+    """Remove the gate from the pods that the active slice has a place for, once it is admitted."""
+    newest = active_slice(slices)
     if newest is None or not states.is_admitted(newest):
         return ()
     admission = newest.status.admission
     # A slice that was scaled down keeps its assignment, and has released the quota beyond the counts of its spec.
     sizes = {pod_set.name: pod_set.count for pod_set in newest.spec.pod_sets}
     living = [pod for pod in map(PodView, members) if not pod.is_finished and not pod.is_deleting]
-    chosen: list[PodView] = []
+    chosen: list[tuple[Tree, Tree]] = []
     for assignment in admission.pod_set_assignments if admission else ():
         alike = [pod for pod in living if pod.labels.get(labels.PODSET) == assignment.name]
         gated = [pod for pod in alike if pod.has_gate(labels.ELASTIC_JOB_GATE)]
         granted = min(assignment.count or 0, sizes.get(assignment.name, 0))
         places = granted - (len(alike) - len(gated))
-        fitting = [pod for pod in gated if _agrees(pod, newest, assignment.name)]
-        chosen += sorted(fitting, key=lambda pod: pod.name)[: max(places, 0)]
-    return tuple(
-        ReplaceObject(pods.KIND, pod.tree, pods.without_gates(pod.tree, labels.ELASTIC_JOB_GATE)) for pod in chosen
-    )
+        added = podsets.updated(PodSetInfo(assignment.name, 0), newest)
+        if isinstance(added, PodSetConflict):
+            continue
+        ready = {pod.name: (pod.tree, after) for pod in gated if (after := _started(pod, added)) is not None}
+        chosen += [ready[name] for name in sorted(ready)[: max(places, 0)]]
+    return tuple(ReplaceObject(pods.KIND, pod, after) for pod, after in chosen)
 
 
-def _agrees(pod: PodView, workload: kueue.Workload, pod_set: str) -> bool:
-    """Whether a pod was created under the current podSetUpdates; an older one may wait for nodes that were deleted."""
-    updated = {
-        key: value
-        for check in workload.status.admission_checks
-        for update in check.pod_set_updates
-        if update.name == pod_set
-        for key, value in update.annotations.items()
-    }
-    return all(pod.annotations.get(key, "") in ("", value) for key, value in updated.items())
+def _started(pod: PodView, added: PodSetInfo) -> Tree | None:
+    """The pod as it may start, with the podSetUpdates `added` of the slice; None if it was created under earlier ones
+    that differ: it may wait for nodes that were deleted.
+
+    Pods of a pod set that had none when the job started were created from a template without podSetUpdates.
+    """
+    tree = pod.tree
+    for key in added.annotations:
+        if pod.annotations.get(key) == "":
+            tree = ObjectView(tree).without_annotation(key)
+    # Labels lead no pod to other nodes, so that those of the pod may differ.
+    missing = {key: value for key, value in added.labels.items() if key not in pod.labels}
+    after = podsets.injected(tree, structs.replace(added, labels=missing))
+    if isinstance(after, PodSetConflict):
+        return None
+    return pods.without_gates(after, labels.ELASTIC_JOB_GATE)

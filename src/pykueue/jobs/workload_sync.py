@@ -34,23 +34,37 @@ def updated(job: GenericJob, workload: Workload) -> EmitJobEvent:
 def synced(
     job: GenericJob | PodParent, workload: Workload, facts: JobFacts | ParentFacts, options: IntegrationOptions
 ) -> Actions:
-    """What may change on a job while its Workload stays: the admission gates and the priority class.
+    """What may change on a job while its Workload stays: the queue, the admission gates and the priority class.
 
-    The job may be running, so that each Event names what changed and not a job that is suspended."""
-    patch: Tree = {}
+    They are one write: a Workload that had the new queue without the new gates, or the other way around, could be
+    admitted in between. The job may be running, so that each Event names what changed and not a job that is suspended.
+    """
+    metadata: Tree = {}
+    spec: Tree = {}
     notes: list[str] = []
     copied = workload.metadata.annotations.get(labels.ADMISSION_GATED_BY)
     if options.lifecycle.admission_gated_by and job.gated_by != copied:
-        patch["metadata"] = {"annotations": {labels.ADMISSION_GATED_BY: job.gated_by}}
+        metadata = {"annotations": {labels.ADMISSION_GATED_BY: job.gated_by}}
         notes.append(f'Updated workload AdmissionGatedBy to "{job.gated_by or ""}"')
     rank = _new_class(job, workload, facts)
-    if isinstance(rank, workloads.MissingClass):
-        return missing_class(job, rank)
-    if rank is not None:
-        patch["spec"] = {"priorityClassRef": rank.source, "priority": rank.value}
+    missing: Actions = missing_class(job, rank) if isinstance(rank, workloads.MissingClass) else ()
+    if isinstance(rank, workloads.Priority):
+        spec = {"priorityClassRef": rank.source, "priority": rank.value}
         notes.append(f"Updated workload priority class: {states.key(workload)}")
+    # The queue name of a job without a change of its gates is followed later in the pass (`reconcile`).
+    if _moves(job, workload) and (metadata or isinstance(job, PodParent)):
+        spec["queueName"] = job.queue_name or None
     events = tuple(EmitJobEvent(job.tree, _UPDATED, note) for note in notes)
-    return (PatchWorkload(workload, patch), *events) if patch else ()
+    patch: Tree = {key: value for key, value in (("metadata", metadata), ("spec", spec)) if value}
+    written: Actions = (PatchWorkload(workload, patch), *events) if patch else ()
+    return (*written, *missing)
+
+
+def _moves(job: GenericJob | PodParent, workload: Workload) -> bool:
+    """Whether the queue name of the Workload differs from that of its job and may be changed: no quota is reserved."""
+    if states.is_reserved(workload) or (workload.spec.queue_name or "") == job.queue_name:
+        return False
+    return bool(job.queue_name) if isinstance(job, PodParent) else job.follows_queue
 
 
 def _new_class(

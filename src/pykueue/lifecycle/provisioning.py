@@ -122,11 +122,12 @@ def without_excluded(config: ProvisioningRequestConfigSpec, excluded: frozenset[
 
 
 def granted(workload: Workload, pod_set: PodSet) -> int:
-    """How many pods of the pod set may run; 0 without an assignment."""
+    """How many pods of the pod set may run; 0 without an assignment. An elastic job that shrinks while its check is
+    pending needs nodes for the pods that are left."""
     admission = workload.status.admission
     for assigned in admission.pod_set_assignments if admission else ():
         if assigned.name == pod_set.name:
-            return pod_set.count if assigned.count is None else assigned.count
+            return pod_set.count if assigned.count is None else min(pod_set.count, assigned.count)
     return 0
 
 

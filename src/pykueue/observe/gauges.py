@@ -142,8 +142,8 @@ class Gauges:
 
     def _split_tenants_admitted(self) -> Iterator[SplitSample]:
         held: dict[tuple[str, str], list[str]] = {}
-        for one in self._world.reservations.values():  # at once: nothing is yielded before all are grouped
-            if one.admitted:
+        for reservations in self._reservations():
+            for one in filter(_admitted, reservations):
                 held.setdefault(_local_queue_key(one), []).append(one.key)
         for local_queue in self._local_queues():
             metric = "kueue_local_queue_admitted_active_workloads"
@@ -469,9 +469,14 @@ class Gauges:
         return sorted(self._world.cluster_queues)
 
     def _reservations(self) -> Iterator[list[Reservation]]:
-        """All reservations, a thousand at a time."""
+        """The reservations that count to a LocalQueue, a thousand at a time: those in its ClusterQueue, which exists.
+        The status of a LocalQueue states the same."""
+        known = self._world.cluster_queues
+        targets = {key: name for key, name in self._cluster_queues_by_local_queue().items() if name in known}
         every = list(self._world.reservations.values())
-        yield from (every[start : start + _AT_A_TIME] for start in range(0, len(every), _AT_A_TIME))
+        for start in range(0, len(every), _AT_A_TIME):
+            some = every[start : start + _AT_A_TIME]
+            yield [one for one in some if targets.get(_local_queue_key(one)) == one.cluster_queue]
 
     def _quotas(self, cluster_queue: str) -> Mapping[FlavorResource, Quota]:
         spec = self._world.queue_spec(cluster_queue)

@@ -48,12 +48,13 @@ def asked(
         if isinstance(template, PodSetConflict):
             return PodSetConflict(f"pod set {pod_set.name}: {template.message}")
         template = _with_images(_with_requests(template))
+        count = provisioning.granted(workload, pod_set)
         for place, other in enumerate(found):
             if alike is not None and alike(other.template) == alike(template):
-                found[place] = replace(other, count=other.count + info.count)
+                found[place] = replace(other, count=other.count + count)
                 break
         else:
-            found.append(Asked(pod_set.name, template, info.count))
+            found.append(Asked(pod_set.name, template, count))
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from kubemachinery import meta
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.errors import ApiError, Busy, KubeError, NotFound
+from kubemachinery.client.errors import ApiError, Busy, Conflict, KubeError, NotFound
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.client.transport import ApiRequest
@@ -208,7 +208,7 @@ class ProvisioningController:
         """Create a request. What prevents that is written to the check, and it is tried again."""
         try:
             made = await self._request_client.make(workload, attempt)
-        except (Busy, NotFound):
+        except (Busy, Conflict, NotFound):
             raise  # a passing error, or the namespace was just deleted
         except (ApiError, CannotCreateRequest) as error:
             await self._write_failure(key, attempt, str(error))

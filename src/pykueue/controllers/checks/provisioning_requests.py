@@ -25,6 +25,11 @@ class CannotCreateRequest(KubeError):
     """The pods of a Workload cannot be put into a request now. It is tried again."""
 
 
+class StillDeleting(KubeError):
+    """An object of an earlier attempt has the name that is needed, and is not gone yet. It is waited for, without a
+    message: that would stay on the check as the cause of whatever becomes of the Workload."""
+
+
 class ProvisioningRequestClient:
     def __init__(self, client: ApiClient, flavors: Callable[[], Mapping[str, kueue.ResourceFlavor]]) -> None:
         self._client = client
@@ -72,6 +77,8 @@ class ProvisioningRequestClient:
             found = await self._own(workload, attempt.name)
             if found is None:
                 raise
+            if unstructured.get(found, "metadata", "deletionTimestamp") is not None:
+                raise StillDeleting(f"{REQUEST.kind} {attempt.name} is being deleted") from None
             made, is_new = found, False  # made before, and the watch has not shown it yet
         await self.hand_over(codec.from_tree(made, ProvisioningRequest))
         return is_new
@@ -81,16 +88,19 @@ class ProvisioningRequestClient:
         try:
             await self._client.create(_TEMPLATE, tree)
         except AlreadyExists:
-            await self._client.delete(_TEMPLATE, tree["metadata"]["name"], tree["metadata"]["namespace"])
-            await self._client.create(_TEMPLATE, tree)
+            name = tree["metadata"]["name"]
+            await self._client.delete(_TEMPLATE, name, tree["metadata"]["namespace"])
+            try:
+                await self._client.create(_TEMPLATE, tree)
+            except AlreadyExists:
+                raise StillDeleting(f"{_TEMPLATE.kind} {name} is being deleted") from None
 
     async def _own(self, workload: kueue.Workload, name: str) -> Tree | None:
-        """Return the request of this name, if it belongs to the Workload and is not being deleted."""
+        """Return the request of this name, if it belongs to the Workload."""
         found = await self._client.find(REQUEST, name, workload.metadata.namespace)
         owners = unstructured.sequence(unstructured.get(found, "metadata", "ownerReferences"))
-        is_going = unstructured.get(found, "metadata", "deletionTimestamp") is not None
         is_own = any(unstructured.get(owner, "uid") == workload.metadata.uid for owner in owners)
-        return found if is_own and not is_going else None
+        return found if is_own else None
 
     async def hand_over(self, request: ProvisioningRequest) -> None:
         """Make the request the owner of its templates: they are deleted with it. Until then the Workload owns them."""
