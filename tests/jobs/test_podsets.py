@@ -131,6 +131,26 @@ def test_admission_is_added_to_the_template_of_the_user() -> None:
     assert TEMPLATE["spec"]["nodeSelector"] == {"zone": "a"}
 
 
+@pytest.mark.parametrize(
+    ("written", "added", "is_added"),
+    [
+        ({"key": "t", "value": "v"}, {"key": "t", "operator": "Equal", "value": "v"}, False),
+        ({"key": "t", "operator": "Equal", "value": "v"}, {"key": "t", "value": "v"}, False),
+        ({"key": "t", "operator": "Exists", "tolerationSeconds": 9}, {"key": "t", "operator": "Exists"}, False),
+        ({"key": "t", "value": "v"}, {"key": "t", "value": "w"}, True),
+        ({"key": "t", "value": "v"}, {"key": "t", "value": "v", "effect": "NoSchedule"}, True),
+        ({"key": "t"}, {"key": "t", "operator": "Exists"}, True),
+    ],
+    ids=["operator added", "operator left out", "seconds", "value", "effect", "operator"],
+)
+def test_a_toleration_is_added_once(written: Tree, added: Tree, is_added: bool) -> None:
+    """[LC83] Key, operator, value and effect decide; no operator is the operator Equal."""
+    template = {**TEMPLATE, "spec": {"tolerations": [written]}}
+    found = podsets.injected(template, PodSetInfo("main", 1, tolerations=(added,)))
+    assert not isinstance(found, PodSetConflict)
+    assert found["spec"]["tolerations"] == ([written, added] if is_added else [written])
+
+
 def test_a_value_of_the_user_is_never_overwritten() -> None:
     found = podsets.injected(TEMPLATE, PodSetInfo("main", 1, node_selector={"zone": "b"}))
     assert isinstance(found, PodSetConflict)
