@@ -20,11 +20,17 @@ GREEN = flavor("green", nodeLabels={"arch": "arm"}, tolerations=[{"key": "green"
 FLAVORS = {"blue": BLUE, "green": GREEN}
 
 
-def admitted(assignment: Tree, checks: tuple[Tree, ...] = (), cluster_queue: str = "cq", **pod_set: Any) -> Any:
+def admitted(
+    assignment: Tree,
+    checks: tuple[Tree, ...] = (),
+    cluster_queue: str = "cq",
+    marks: Tree | None = None,
+    **pod_set: Any,
+) -> Any:
     """How the pods of a Workload with one pod set of five are started."""
     entry = {"name": "main", "count": 5, "template": {"spec": {"containers": []}}, **pod_set}
     tree: dict[str, Any] = {
-        "metadata": {"name": "w", "namespace": "main"},
+        "metadata": {"name": "w", "namespace": "main", "labels": marks or {}},
         "spec": {"queueName": "lq", "podSets": [entry]},
         "status": {
             "admission": {"clusterQueue": cluster_queue, "podSetAssignments": [{"name": "main", **assignment}]},
@@ -56,6 +62,14 @@ def test_queue_name_that_is_no_label_value_is_not_copied() -> None:
     """Edge case 32"""
     marks = admitted({"flavors": {"cpu": "blue"}}, cluster_queue="team.a").labels
     assert marks == {labels.PODSET: "main", labels.LOCAL_QUEUE_NAME: "lq"}
+
+
+def test_pods_of_a_workload_that_a_manager_cluster_created_are_marked() -> None:
+    """[JP1]"""
+    mark = "kueue.x-k8s.io/multikueue-worker-workload-pod"
+    dispatched = admitted({"flavors": {"cpu": "blue"}}, marks={labels.MULTIKUEUE_ORIGIN: "multikueue"})
+    assert dispatched.labels[mark] == "true"
+    assert mark not in admitted({"flavors": {"cpu": "blue"}}).labels
 
 
 def test_an_assigned_place_holds_pods_until_they_are_sent_there() -> None:

@@ -250,6 +250,8 @@ def _assigned(
         return Missing(f"the ResourceFlavor {missing[0]} does not exist")
     specs = [placement.flavors[name].spec for name in chosen]
     marks = {labels.PODSET: pod_set.name}
+    if labels.MULTIKUEUE_ORIGIN in workload.metadata.labels:
+        marks[labels.MULTIKUEUE_WORKER_WORKLOAD_POD] = "true"
     if placement.assign_queue_labels:
         if workload.spec.queue_name:
             marks[labels.LOCAL_QUEUE_NAME] = workload.spec.queue_name
