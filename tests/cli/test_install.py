@@ -21,7 +21,7 @@ from kubemachinery.client.local_transport import LocalTransport
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage.sqlite import Durability
-from pykueue.api import config, registry
+from pykueue.api import config, labels, registry
 from pykueue.app.bare_server import bare_parts
 from pykueue.cli import install
 from pykueue.install import apply, chart, kustomize, manifests, rbac
@@ -356,6 +356,16 @@ def test_people_who_batch_get_their_roles_by_label() -> None:
     assert takers("kueue-clusterqueue-viewer-role") == {"batch-admin", "aggregate-to-admin"}
     assert takers("kueue-localqueue-viewer-role") == {"batch-admin", "batch-user", *all_roles}
     assert takers("kueue-job-editor-role") == {"batch-admin", "batch-user"}
+
+
+def test_roles_for_users_can_be_selected_one_by_one() -> None:
+    """As published: each role that others take in has its name as a label."""
+    roles = {one["metadata"]["name"]: one["metadata"]["labels"] for one in rbac.user_roles(KINDS)}
+    found = {name: marks[labels.RBAC_ROLE] for name, marks in roles.items() if labels.RBAC_ROLE in marks}
+    assert found.keys() == roles.keys() - {"kueue-batch-admin-role", "kueue-batch-user-role", "kueue-metrics-reader"}
+    assert found["kueue-clusterqueue-viewer-role"] == "clusterqueue-viewer"
+    assert found["kueue-rayjob-editor-role"] == "rayjob-editor"
+    assert found["kueue-pending-workloads-lq-viewer-role"] == "pending-workloads-lq-viewer"
 
 
 # --- Applied ----------------------------------------------------------------------------------------------------------

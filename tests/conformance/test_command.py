@@ -70,6 +70,34 @@ def test_json_and_yaml_are_equal_as_input_and_output(tmp_path: Path) -> None:
     assert json.loads(run("-f", str(file), "-o", "json").output) == as_json
 
 
+def test_a_placement_that_is_delayed_is_printed_as_yaml() -> None:
+    check = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "nodes"},
+        "spec": {"controllerName": "kueue.x-k8s.io/provisioning-request"},
+        "status": {
+            "conditions": [
+                {"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": NOW}
+            ]
+        },
+    }
+    topology = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Topology",
+        "metadata": {"name": "t"},
+        "spec": {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]},
+    }
+    case = list(yaml.safe_load_all(OBJECTS))
+    case[1]["spec"] = {"topologyName": "t", "nodeLabels": {"pool": "x"}}
+    case[2]["spec"]["admissionChecksStrategy"] = {"admissionChecks": [{"name": "nodes"}]}
+    result = run("-f", "-", "-o", "yaml", stdin=yaml.safe_dump_all([*case, check, topology]))
+    assert not result.exit_code, result.output
+    shown = yaml.safe_load(result.output)
+    (assigned,) = shown["assignments"]["x/w1"]["podSetAssignments"]
+    assert assigned["delayedTopologyRequest"] == "Pending"
+
+
 def test_table_shows_why_a_workload_waits() -> None:
     output = run("-f", "-", "--until-stable", stdin=OBJECTS).output
     assert "x/w1      a             admitted" in output

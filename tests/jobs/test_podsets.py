@@ -20,11 +20,17 @@ GREEN = flavor("green", nodeLabels={"arch": "arm"}, tolerations=[{"key": "green"
 FLAVORS = {"blue": BLUE, "green": GREEN}
 
 
-def admitted(assignment: Tree, checks: tuple[Tree, ...] = (), cluster_queue: str = "cq", **pod_set: Any) -> Any:
+def admitted(
+    assignment: Tree,
+    checks: tuple[Tree, ...] = (),
+    cluster_queue: str = "cq",
+    marks: Tree | None = None,
+    **pod_set: Any,
+) -> Any:
     """How the pods of a Workload with one pod set of five are started."""
     entry = {"name": "main", "count": 5, "template": {"spec": {"containers": []}}, **pod_set}
     tree: dict[str, Any] = {
-        "metadata": {"name": "w", "namespace": "main"},
+        "metadata": {"name": "w", "namespace": "main", "labels": marks or {}},
         "spec": {"queueName": "lq", "podSets": [entry]},
         "status": {
             "admission": {"clusterQueue": cluster_queue, "podSetAssignments": [{"name": "main", **assignment}]},
@@ -56,6 +62,14 @@ def test_queue_name_that_is_no_label_value_is_not_copied() -> None:
     """Edge case 32"""
     marks = admitted({"flavors": {"cpu": "blue"}}, cluster_queue="team.a").labels
     assert marks == {labels.PODSET: "main", labels.LOCAL_QUEUE_NAME: "lq"}
+
+
+def test_pods_of_a_workload_that_a_manager_cluster_created_are_marked() -> None:
+    """[JP1]"""
+    mark = "kueue.x-k8s.io/multikueue-worker-workload-pod"
+    dispatched = admitted({"flavors": {"cpu": "blue"}}, marks={labels.MULTIKUEUE_ORIGIN: "multikueue"})
+    assert dispatched.labels[mark] == "true"
+    assert mark not in admitted({"flavors": {"cpu": "blue"}}).labels
 
 
 def test_an_assigned_place_holds_pods_until_they_are_sent_there() -> None:
@@ -129,6 +143,26 @@ def test_admission_is_added_to_the_template_of_the_user() -> None:
     assert found["spec"]["nodeSelector"] == {"zone": "a", "pool": "blue"}
     assert found["spec"]["tolerations"] == [{"key": "t"}, {"key": "u"}]
     assert TEMPLATE["spec"]["nodeSelector"] == {"zone": "a"}
+
+
+@pytest.mark.parametrize(
+    ("written", "added", "is_added"),
+    [
+        ({"key": "t", "value": "v"}, {"key": "t", "operator": "Equal", "value": "v"}, False),
+        ({"key": "t", "operator": "Equal", "value": "v"}, {"key": "t", "value": "v"}, False),
+        ({"key": "t", "operator": "Exists", "tolerationSeconds": 9}, {"key": "t", "operator": "Exists"}, False),
+        ({"key": "t", "value": "v"}, {"key": "t", "value": "w"}, True),
+        ({"key": "t", "value": "v"}, {"key": "t", "value": "v", "effect": "NoSchedule"}, True),
+        ({"key": "t"}, {"key": "t", "operator": "Exists"}, True),
+    ],
+    ids=["operator added", "operator left out", "seconds", "value", "effect", "operator"],
+)
+def test_a_toleration_is_added_once(written: Tree, added: Tree, is_added: bool) -> None:
+    """[LC83] Key, operator, value and effect decide; no operator is the operator Equal."""
+    template = {**TEMPLATE, "spec": {"tolerations": [written]}}
+    found = podsets.injected(template, PodSetInfo("main", 1, tolerations=(added,)))
+    assert not isinstance(found, PodSetConflict)
+    assert found["spec"]["tolerations"] == ([written, added] if is_added else [written])
 
 
 def test_a_value_of_the_user_is_never_overwritten() -> None:

@@ -15,9 +15,10 @@ from kubemachinery.meta import OwnerReference
 from kubemachinery.object_view import ObjectView
 from pykueue.api import kueue, labels, names
 from pykueue.api.conditions import FinishedReason
+from pykueue.jobs.actions import ChangeWorkload
 from pykueue.jobs.facts import Ancestry, UnreadableOwner
 from pykueue.jobs.pod import PodView
-from pykueue.lifecycle import finishing
+from pykueue.lifecycle import finishing, readiness
 
 NAME = names.workload_name("StatefulSet", "apps", "web", "uid-web")
 LEGACY = names.workload_name("StatefulSet", "apps", "web", "")
@@ -334,8 +335,11 @@ def test_evicted_workload_without_pods_releases_its_quota() -> None:
     """[PP10]"""
     harness = ParentHarness(set_of())
     harness.settle().admit().settle()
+    ready = readiness.pods_ready(harness.workload, True, harness.options.lifecycle)
+    harness.apply((ChangeWorkload(harness.workload, ready),))
     harness.evict().settle()
     assert harness.condition("QuotaReserved").startswith("False/")
+    assert harness.condition("PodsReady") == "False/WaitForStart"
 
 
 def test_deleted_workload_without_pods_is_created_again() -> None:
@@ -387,6 +391,23 @@ def test_scale_to_zero_holds_the_workload_after_the_last_pod_ran() -> None:
     assert harness.condition("QuotaReserved") == "False/OnHold"
     assert harness.workload.status.admission is None
     assert next(owner.name for owner in harness.workload.metadata.owner_references) == "web"
+
+
+def test_scale_to_zero_ends_the_recovery_of_the_pods() -> None:
+    """[SS11] Otherwise the Workload is evicted as soon as it is admitted again, because its recovery took too long."""
+    harness = running()
+    for name in list(harness.pods):
+        harness.status(name, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+    harness.settle()
+    assert harness.condition("PodsReady") == "True/Started"
+    del harness.objects["web-1"]
+    harness.settle()
+    assert harness.condition("PodsReady") == "False/WaitForRecovery"
+    scaled(harness, 0)
+    del harness.objects["web-0"]
+    harness.settle()
+    assert harness.condition("QuotaReserved") == "False/OnHold"
+    assert harness.condition("PodsReady") == "False/WaitForStart"
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 5])

@@ -332,7 +332,7 @@ def test_repeated_start_replaces_the_patch() -> None:
 def test_tolerations_of_the_template_are_repeated_in_the_patch() -> None:
     """[TJ5] The operator replaces the list, and Kueue loses them."""
     of = runtime(replicated("node", "trainer", tolerations=[{"key": "mine"}]))
-    tree = job(train_job(), of).started([info(tolerations=({"key": "spot"},))])
+    tree = job(train_job(), of).started([info(tolerations=({"key": "spot"}, {"key": "mine", "operator": "Equal"}))])
     assert not isinstance(tree, PodSetConflict)
     spec = patch_of(tree)[0]["template"]["spec"]["template"]["spec"]
     assert spec["tolerations"] == [{"key": "mine"}, {"key": "spot"}]

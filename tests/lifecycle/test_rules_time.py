@@ -60,6 +60,15 @@ def test_recovery_timeout_evicts_by_its_own_clock() -> None:
     assert harness.evictions == {"PodsReadyTimeout/WaitForRecovery": 1}
 
 
+def test_a_recovery_from_before_the_admission_starts_no_clock() -> None:
+    """[LC51] The pods that were to recover are those of an earlier admission."""
+    harness = WorkloadHarness(options=QUICK)
+    harness.with_condition(WorkloadCondition.PODS_READY, ConditionStatus.FALSE, "WaitForRecovery").after(100).reserved()
+    assert harness.step_once().wake_at == harness.now + 10 * SECOND
+    harness.after(10).settle()
+    assert harness.evictions == {"PodsReadyTimeout/WaitForStart": 1}
+
+
 def test_no_recovery_timeout_means_that_recovery_may_take_for_ever() -> None:
     harness = WorkloadHarness(options=LifecycleOptions(pods_ready=PodsReadyOptions(recovery_timeout=0))).reserved()
     harness.with_condition(WorkloadCondition.PODS_READY, ConditionStatus.FALSE, "WaitForRecovery").after(10**6)

@@ -261,8 +261,10 @@ def _kind_roles(kind: Kind, editors: tuple[str, ...], viewers: tuple[str, ...]) 
 
 
 def _cluster_role(name: str, rules: list[Tree], takers: Iterable[str] = ()) -> Tree:
+    """A role that other roles take in. The label with its name lets a role of the cluster select just this one."""
     role = document(API, "ClusterRole", PREFIX + name, rules=rules)
-    role["metadata"]["labels"] |= dict.fromkeys(takers, "true")
+    chosen = {labels.RBAC_ROLE: name.removesuffix("-role")} if takers else {}
+    role["metadata"]["labels"] |= chosen | dict.fromkeys(takers, "true")
     return role
 
 

@@ -27,7 +27,7 @@ from pykueue.jobs.actions import (
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_parent import ParentFacts, PodParent
-from pykueue.lifecycle import eviction, states
+from pykueue.lifecycle import eviction, readiness, states
 from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
 
 # How soon pods that still run are looked at again; their end is an event, the end of a grace period is none.
@@ -122,7 +122,8 @@ def unattended(
     if workloads.is_deleting(workload):
         return without_finalizer(workload)
     if states.is_evicted(workload) and states.is_reserved(workload) and not states.is_finished(workload):
-        return (ChangeWorkload(workload, eviction.release(workload, options.lifecycle, now)),)
+        released = (*eviction.release(workload, options.lifecycle, now), *readiness.not_started(workload))
+        return (ChangeWorkload(workload, released),)
     return None
 
 

@@ -258,6 +258,8 @@ def _assigned(
         return Missing(f"the ResourceFlavor {missing[0]} does not exist")
     specs = [placement.flavors[name].spec for name in chosen]
     marks = {labels.PODSET: pod_set.name}
+    if labels.MULTIKUEUE_ORIGIN in workload.metadata.labels:
+        marks[labels.MULTIKUEUE_WORKER_WORKLOAD_POD] = "true"
     if placement.assign_queue_labels:
         if workload.spec.queue_name:
             marks[labels.LOCAL_QUEUE_NAME] = workload.spec.queue_name
@@ -308,7 +310,7 @@ def _merged(info: PodSetInfo, more: PodSetInfo) -> PodSetInfo | PodSetConflict:
         maps[what] = found
     return replace(
         info,
-        tolerations=_appended(info.tolerations, more.tolerations),
+        tolerations=with_tolerations(info.tolerations, more.tolerations),
         scheduling_gates=_appended(info.scheduling_gates, more.scheduling_gates),
         **maps,
     )
@@ -335,9 +337,12 @@ def injected(template: Tree, info: PodSetInfo) -> Tree | PodSetConflict:
             return found
         if found:
             holder[key] = dict(found)
-    for key, additions in (("tolerations", info.tolerations), ("schedulingGates", info.scheduling_gates)):
+    for key, additions, merge in (
+        ("tolerations", info.tolerations, with_tolerations),
+        ("schedulingGates", info.scheduling_gates, _appended),
+    ):
         if additions:
-            spec[key] = list(_appended(tuple(unstructured.sequence(spec.get(key))), additions))
+            spec[key] = list(merge(tuple(unstructured.sequence(spec.get(key))), additions))
     return _with(template, metadata, spec)
 
 
@@ -392,6 +397,23 @@ def _united(
         if ours.get(key, value) != value and key not in replaceable:
             return PodSetConflict(f"{what}: {key} is both {ours[key]!r} and {value!r}")
     return {**ours, **more}
+
+
+def with_tolerations(ours: Sequence[Tree], more: Iterable[Tree]) -> tuple[Tree, ...]:
+    """Tolerations with those of `more` that are not among them. As in Kubernetes, two are the same if key, operator,
+    value and effect are, and no operator means Equal; of two that differ in their seconds the first stays."""
+    result = list(ours)
+    known = {_toleration_key(toleration) for toleration in ours}
+    for toleration in more:
+        if (key := _toleration_key(toleration)) not in known:
+            known.add(key)
+            result.append(toleration)
+    return tuple(result)
+
+
+def _toleration_key(toleration: Tree) -> tuple[str, ...]:
+    operator = unstructured.text(unstructured.get(toleration, "operator")) or "Equal"
+    return (operator, *(unstructured.text(unstructured.get(toleration, name)) for name in ("key", "value", "effect")))
 
 
 def _appended(ours: Sequence[Tree], more: Iterable[Tree]) -> tuple[Tree, ...]:

@@ -34,7 +34,7 @@ from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import KIND as POD
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_parent import Branches, ParentFacts, PodParent, stamped
-from pykueue.lifecycle import reservation, states
+from pykueue.lifecycle import readiness, reservation, states
 
 FRAMEWORK: Final = "statefulset"
 GROUP: Final = "apps"
@@ -214,6 +214,7 @@ class StatefulSet(PodParent):
         if states.is_on_hold(workload):
             return ()
         changes = reservation.clear(workload, QuotaReservedReason.ON_HOLD, _ON_HOLD, options.lifecycle, now)
+        changes = (*changes, *readiness.not_started(workload))
         return parent_workloads.is_stopping(members, options, now) or (ChangeWorkload(workload, changes),)
 
     def _resized(self, workload: kueue.Workload) -> Actions:

@@ -221,7 +221,7 @@ def _patch_of(job: Mapping[str, Any], info: PodSetInfo) -> Tree:
     """The patch of a replicated job. The operator replaces the whole list of tolerations, so that those of the template
     are repeated; everything else is merged [TJ5]."""
     written = unstructured.sequence(unstructured.get(job, "template", "spec", "template", "spec", "tolerations"))
-    tolerations = [*written, *(each for each in info.tolerations if each not in written)] if info.tolerations else []
+    tolerations = list(podsets.with_tolerations(written, info.tolerations)) if info.tolerations else []
     metadata = {"labels": dict(info.labels), "annotations": dict(info.annotations)}
     spec = {
         "nodeSelector": dict(info.node_selector),

@@ -7,6 +7,7 @@ from typing import Final
 
 from kubemachinery import conditions
 from kubemachinery.conditions import ConditionStatus
+from kubemachinery.meta import Condition
 from pykueue.api.conditions import PodsReadyReason, WorkloadCondition
 from pykueue.api.kueue import ReclaimablePod, Workload
 from pykueue.lifecycle import states, workload_changes
@@ -30,7 +31,17 @@ def pods_ready(workload: Workload, is_ready: bool, options: LifecycleOptions) ->
     before = conditions.find(workload.status.conditions, WorkloadCondition.PODS_READY)
     was_ready = before is not None and before.status == ConditionStatus.TRUE
     reason = before.reason if before else ""
-    becomes = _next(states.is_admitted(workload), is_ready, was_ready, reason)
+    return _written(before, _next(states.is_admitted(workload), is_ready, was_ready, reason))
+
+
+def not_started(workload: Workload) -> Changes:
+    """`PodsReady` of a Workload that is losing its quota and has no pods: no pass of a job writes that they are not
+    ready. Otherwise its next admission would begin with a recovery that is as old as the end of this one."""
+    before = conditions.find(workload.status.conditions, WorkloadCondition.PODS_READY)
+    return workload_changes.NOTHING if before is None else _written(before, PodsReadyReason.WAIT_FOR_START)
+
+
+def _written(before: Condition | None, becomes: PodsReadyReason) -> Changes:
     status, message = _MESSAGES[becomes]
     if before is not None and (before.status, before.reason) == (status, becomes):
         return workload_changes.NOTHING

@@ -43,7 +43,7 @@ def _assignment(pod_set: AssignedPodSet, by_hostname_prefix: bool) -> dict[str, 
     if pod_set.placement is not None:
         found["topologyAssignment"] = _placement(pod_set.placement, by_hostname_prefix)
     if pod_set.delayed is not None:
-        found["delayedTopologyRequest"] = pod_set.delayed
+        found["delayedTopologyRequest"] = str(pod_set.delayed)  # YAML has no enumerations
     return found
 
 
