@@ -236,7 +236,7 @@ class AsyncClient:
 
     async def forecast(self, job: str) -> JobForecast | None:
         """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts. Its
-        `warning` says why it is an old one. Raises KubeError with the reason if it could not be computed."""
+        `warning` states why it is an old one. Raises KubeError with the reason if it could not be computed."""
         job = arguments.job_name(job)
         for entry in await self.queue():
             if job in (entry.name, *entry.names) and entry.workload:
@@ -375,7 +375,7 @@ class Client:
 
     def forecast(self, job: str) -> JobForecast | None:
         """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts. Its
-        `warning` says why it is an old one. Raises KubeError with the reason if it could not be computed."""
+        `warning` states why it is an old one. Raises KubeError with the reason if it could not be computed."""
         return self._run(self._client.forecast(job))
 
     def history(self, **wanted: Unpack[HistoryFilter]) -> JobRecords:
