@@ -93,10 +93,10 @@ def test_a_refused_write_gives_the_quota_back_and_wakes_those_that_wait_for_it()
     assert decision.workload == second.key
 
 
-def local_queue(stop_policy: str) -> kueue.LocalQueue:
+def local_queue(stop_policy: str, cluster_queue: str = "q") -> kueue.LocalQueue:
     return kueue.LocalQueue(
         metadata=meta.ObjectMeta(name="q", namespace=NAMESPACE),
-        spec=kueue.LocalQueueSpec(cluster_queue="q", stop_policy=stop_policy),
+        spec=kueue.LocalQueueSpec(cluster_queue=cluster_queue, stop_policy=stop_policy),
     )
 
 
@@ -107,6 +107,21 @@ def test_a_stopped_local_queue_removes_its_workloads_and_a_resumed_one_returns_t
     assert len(world.queues["q"]) == 0
     world.put(local_queue("None"), NOW)
     assert [type(decision) for decision in world.decide(NOW)] == [Admit]
+
+
+def test_workloads_are_tried_in_the_cluster_queue_that_their_recreated_local_queue_names() -> None:
+    queues = [
+        QueueCase(name, "c", (QuotaCase(n, 0, None),), "Never", "Never", strict=False)
+        for name, n in (("q", 1), ("r", 3))
+    ]
+    world = ClusterCase((), tuple(queues), (WAITING,), fair=False).world()
+    assert [type(decision) for decision in world.decide(NOW)] == [Wait]
+    world.drop(local_queue("None"))
+    assert world.decide(NOW) == []
+    world.put(local_queue("None", "r"), NOW)
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Admit)
+    assert decision.cluster_queue == "r"
 
 
 def test_quota_that_a_drained_local_queue_releases_requeues_the_workloads_of_its_tree() -> None:

@@ -307,4 +307,4 @@ def _heads(queues: Iterable[PendingQueue]) -> Firsts:
 
 
 def _head_set(firsts: Firsts) -> HeadSet:
-    return tuple((head, queue.is_preemptor(head), head.resumes_at) for queue, head in firsts)
+    return tuple((queue.name, head, queue.is_preemptor(head), head.resumes_at) for queue, head in firsts)

@@ -18,8 +18,9 @@ from typing import Final, TypeAlias
 
 from pykueue.core.workload import WorkloadInfo
 
-HeadSet: TypeAlias = tuple[tuple[WorkloadInfo, bool, tuple[object, ...]], ...]
-"""The heads of a scope: each with whether it is the preemptor, and where its scan of flavors continues."""
+HeadSet: TypeAlias = tuple[tuple[str, WorkloadInfo, bool, tuple[object, ...]], ...]
+"""The heads of a scope: each with its ClusterQueue, which another LocalQueue of the same name may change, whether it is
+the preemptor, and where its scan of flavors continues."""
 
 # So many scopes are looked at in one call of `World.decide`. Most have nothing to decide when they are looked at again,
 # which takes some 20 microseconds each.
