@@ -60,6 +60,15 @@ def test_finished_pods_release_their_share_of_the_slice() -> None:
     assert names([first], over, member("a", first.metadata.name)) == ["a"]
 
 
+def test_a_pod_that_is_being_deleted_keeps_its_place_until_it_has_ended() -> None:
+    first = elastic(1).workload
+    slice_ = first.metadata.name
+    deleting = {"deletionTimestamp": "2026-11-15T12:00:00Z"}
+    assert names([first], member("z", slice_, gated=False, metadata=deleting), member("a", slice_)) == []
+    # A pod that never started has no place, and takes none.
+    assert names([first], member("a", slice_, metadata=deleting), member("b", slice_)) == ["b"]
+
+
 def test_slice_that_was_scaled_down_grants_no_more_than_it_has() -> None:
     """The quota that it released may be used by others when the job is scaled up again."""
     harness = resized(resized(elastic(3), 1), 3)

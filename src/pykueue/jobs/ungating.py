@@ -58,17 +58,19 @@ def released(slices: Iterable[kueue.Workload], members: Sequence[Tree]) -> Actio
     admission = newest.status.admission
     # A slice that was scaled down keeps its assignment, and has released the quota beyond the counts of its spec.
     sizes = {pod_set.name: pod_set.count for pod_set in newest.spec.pod_sets}
-    living = [pod for pod in map(PodView, members) if not pod.is_finished and not pod.is_deleting]
+    living = [pod for pod in map(PodView, members) if not pod.is_finished]
     chosen: list[tuple[Tree, Tree]] = []
     for assignment in admission.pod_set_assignments if admission else ():
         alike = [pod for pod in living if pod.labels.get(labels.PODSET) == assignment.name]
         gated = [pod for pod in alike if pod.has_gate(labels.ELASTIC_JOB_GATE)]
         granted = min(assignment.count or 0, sizes.get(assignment.name, 0))
+        # A released pod that is being deleted uses its node until it has ended.
         places = granted - (len(alike) - len(gated))
         added = podsets.updated(PodSetInfo(assignment.name, 0), newest)
         if isinstance(added, PodSetConflict):
             continue
-        ready = {pod.name: (pod.tree, after) for pod in gated if (after := _started(pod, added)) is not None}
+        waiting = [pod for pod in gated if not pod.is_deleting]
+        ready = {pod.name: (pod.tree, after) for pod in waiting if (after := _started(pod, added)) is not None}
         chosen += [ready[name] for name in sorted(ready)[: max(places, 0)]]
     return tuple(ReplaceObject(pods.KIND, pod, after) for pod, after in chosen)
 
