@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 
 from controllers.conftest import Environment, template
 from controllers.test_metrics import page
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
+from kubemachinery.clock import SystemClock
 from kubemachinery.unstructured import get
+from pykueue import settings
 from pykueue.api import topology_encoding
+from pykueue.app.options import manager_options
+from pykueue.controllers.assembly import Manager
 
 
 async def _pod(env: Environment, name: str) -> None:
@@ -59,6 +69,72 @@ async def test_a_job_that_grows_gets_its_new_pods_with_its_new_slice(env: Enviro
         await env.until(second_passed)
         held = [get(each, "status", "admission", "podSetAssignments")[0]["count"] for each in await _slices(env)]
         assert held == [2]
+
+
+class SlowToShow:
+    """Shows pods that were released only after `show`, with the next event of a pod."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.show = asyncio.Event()
+
+    async def send(self, request: ApiRequest) -> ApiResponse:
+        return await self._inner.send(request)
+
+    @asynccontextmanager
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
+        async with self._inner.stream(request) as lines:
+            yield self._slow(lines) if request.path.endswith("/pods") else lines
+
+    async def _slow(self, lines: Lines) -> AsyncIterator[bytes]:
+        held: list[bytes] = []
+        async for line in lines:
+            if b'"type":"MODIFIED"' in line and b'"schedulingGates"' not in line:
+                held.append(line)
+            else:
+                yield line
+            while held and self.show.is_set():
+                yield held.pop(0)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_a_place_is_not_given_to_a_second_pod_before_the_watch_shows_the_first(env: Environment) -> None:
+    transport = SlowToShow(env.transport())
+    manager = Manager(
+        ApiClient(transport, random.Random(3)), manager_options(settings.defaults()), SystemClock(), random.Random(3)
+    )
+    await env.queues(cpu="3")
+    async with manager.reading():
+        leading = asyncio.create_task(manager.lead())
+        await env.create(
+            "Job",
+            "grows",
+            {"parallelism": 1, "completions": 9, "suspend": True, "template": template("1")},
+            labels={"kueue.x-k8s.io/queue-name": "lq"},
+            annotations={"kueue.x-k8s.io/elastic-job": "true"},
+        )
+
+        async def runs() -> bool:
+            return get(await env.read("Job", "grows"), "spec", "suspend") is False
+
+        await env.until(runs)
+        await _pod(env, "grows-2")
+
+        async def is_released() -> bool:
+            return not await _gates(env, "grows-2")
+
+        await env.until(is_released)
+        await _pod(env, "grows-1")
+        await env.until_quiet(manager, looks=50)
+        assert await _gates(env, "grows-1")
+        transport.show.set()
+        await env.patch("Pod", "grows-1", {"metadata": {"labels": {"seen": "yes"}}})
+        await env.until_quiet(manager, looks=50)
+        assert await _gates(env, "grows-1")
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
 
 
 async def test_pods_start_and_are_measured_after_the_first_slice_was_deleted(env: Environment) -> None:

@@ -9,13 +9,14 @@ from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Informer, InformerEvent
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.jobs import pod as pods
 from pykueue.jobs import ungating
-from pykueue.jobs.executor import JobReconciler
+from pykueue.jobs.executor import BEHIND_SECONDS, JobReconciler
 from pykueue.jobs.kinds import JobIntegration
 
 # The index of the informer of Workloads by the name of their line of slices.
@@ -59,5 +60,7 @@ class ElasticController:
     async def _reconcile(self, word: str) -> float | None:
         slices = [self._writer.current(key) for key, _ in self._informers.workloads.by_index(SLICES, word)]
         pods = [pod for _, pod in self.informer.by_index(SLICES, word)]
+        if any(self._executor.is_behind(ObjectView(pod)) for pod in pods):
+            return BEHIND_SECONDS  # a pod that was just released still seems to be gated: its place would be free
         actions = ungating.released((each for each in slices if each is not None), pods)
         return await self._executor.apply(self._row, actions)

@@ -58,7 +58,7 @@ from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.workload_changes import Changes
 
 # How soon a job is reconciled again while the informer caches are behind its own writes.
-_BEHIND_SECONDS: Final = 1.0
+BEHIND_SECONDS: Final = 1.0
 _CACHED_WITHIN_SECONDS: Final = 10.0
 # How soon a job with pods that are not in the cache is reconciled again.
 _UNSEEN_SECONDS: Final = 30.0
@@ -125,8 +125,8 @@ class JobReconciler(msgspec.Struct, frozen=True):
             self._made.pop(key, None)
             self._gone.pop(key, None)
             return await self.apply(row, self._after_deletion(row, key, now))
-        if await self._awaits(key) or any(self._is_behind(each) for each in job.objects):
-            return _BEHIND_SECONDS
+        if await self._awaits(key) or any(self.is_behind(each) for each in job.objects):
+            return BEHIND_SECONDS
         marked = next(filter(unreadable_owners.is_marked, job.objects), None)
         if marked is not None and not marked.is_deleting:
             return await self.apply(row, await self._settled(row.job(marked.tree)))
@@ -154,8 +154,8 @@ class JobReconciler(msgspec.Struct, frozen=True):
         and the first failure is raised at the end, so that the pass is retried."""
         facts = await parent_facts.read(row, key.namespace, key.name, self.sources, self.kinds, self.options)
         read = (facts.tree, *facts.pods)
-        if await self._awaits(key) or any(self._is_behind(ObjectView(tree)) for tree in read if tree is not None):
-            return _BEHIND_SECONDS
+        if await self._awaits(key) or any(self.is_behind(ObjectView(tree)) for tree in read if tree is not None):
+            return BEHIND_SECONDS
         again: list[float] = []
         failures: list[KubeError] = []
         for branch in parent_reconcile.reconcile(row, facts, self.options, now):
@@ -234,7 +234,7 @@ class JobReconciler(msgspec.Struct, frozen=True):
         tree = self.sources.job(row, key.namespace, key.name)
         return tree is not None and bool(PodView(tree).group_name(self.options))
 
-    def _is_behind(self, cached: ObjectView) -> bool:
+    def is_behind(self, cached: ObjectView) -> bool:
         """Whether a cached object is older than the last write to it. A decision on it would see a job that was just
         started as not started, and release its quota while it runs."""
         written = self._written.get(cached.uid)
