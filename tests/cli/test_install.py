@@ -358,6 +358,13 @@ def test_people_who_batch_get_their_roles_by_label() -> None:
     assert takers("kueue-job-editor-role") == {"batch-admin", "batch-user"}
 
 
+@pytest.mark.parametrize("kind", ["job", "rayjob", "leaderworkerset", "workload"])
+def test_roles_for_users_show_the_status(kind: str) -> None:
+    roles = {one["metadata"]["name"]: one for one in rbac.user_roles(KINDS)}
+    for role in (f"kueue-{kind}-editor-role", f"kueue-{kind}-viewer-role"):
+        assert {f"{kind}s/status": ["get"]} in [{one["resources"][0]: one["verbs"]} for one in roles[role]["rules"]]
+
+
 def test_roles_for_users_can_be_selected_one_by_one() -> None:
     """As published: each role that others take in has its name as a label."""
     roles = {one["metadata"]["name"]: one["metadata"]["labels"] for one in rbac.user_roles(KINDS)}

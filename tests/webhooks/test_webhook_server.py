@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -27,6 +28,7 @@ from webhooks.conftest import admission_review, choices, cluster_queue, kind
 
 CONFIGURATION = settings.defaults().configuration
 NAMESPACE = "kueue-system"
+NAMESPACE_OF_USER = "team"
 
 
 @pytest.fixture
@@ -37,9 +39,9 @@ async def installed(client: ApiClient) -> ApiClient:
 
 
 @asynccontextmanager
-async def served(client: ApiClient, place: ServingOptions) -> AsyncIterator[WebhookServer]:
-    sources = facts.InformerSources(client, ())
-    async with webhook_server.webhooks(client, choices(), sources, place, SystemClock(), NAMESPACE) as made:
+async def served(client: ApiClient, place: ServingOptions, **configuration: Any) -> AsyncIterator[WebhookServer]:
+    sources, options = facts.InformerSources(client, ()), choices(**configuration)
+    async with webhook_server.webhooks(client, options, sources, place, SystemClock(), NAMESPACE) as made:
         yield made
 
 
@@ -79,6 +81,28 @@ async def test_where_the_port_is_taken_another_will_do(installed: ApiClient) -> 
         # The new leader registers again, and its webhooks are called from then on.
         await first.register()
         await installed.create(kind("ClusterQueue"), cluster_queue("c"))
+
+
+@pytest.mark.parametrize("frameworks", [["statefulset"], ["batch/job"]])
+async def test_pods_of_a_set_are_gated_in_every_namespace(installed: ApiClient, frameworks: list[str]) -> None:
+    """The set names a queue, so that it is managed everywhere; its pods have a mark of the template, and no label."""
+    chosen = {"integrations": {"frameworks": frameworks}, "managedJobsNamespaceSelector": {"matchLabels": {"a": "b"}}}
+    async with served(installed, await webhook_server.beside(installed, CONFIGURATION), **chosen) as server:
+        await server.register()
+
+        async def gates(name: str, **annotations: str) -> list[str]:
+            metadata = {"name": name, "namespace": NAMESPACE_OF_USER, "annotations": annotations}
+            spec = {"containers": [{"name": "main", "image": "busybox"}]}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            stored = await installed.create(kind("Pod"), pod)
+            return [gate["name"] for gate in stored["spec"].get("schedulingGates", ())]
+
+        await installed.create(
+            kind("Namespace"), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE_OF_USER}}
+        )
+        assert await gates("plain") == []
+        marked = await gates("marked", **{"kueue.x-k8s.io/pod-suspending-parent": "statefulset"})
+        assert ("kueue.x-k8s.io/admission" in marked) is ("statefulset" in frameworks)
 
 
 async def test_in_a_cluster_the_service_is_named_and_the_secret_shared(installed: ApiClient) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from msgspec.structs import replace
+
 from kubemachinery.kinds import Kind, Version
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, registry
@@ -156,13 +158,12 @@ def _parent(
     framework: str, api_version: str, plural: str, short: str, path: ImplementationPath, verbs: Sequence[str]
 ) -> JobIntegration:
     """A kind that is made of pods. Its template is marked on every write, since a user may replace it."""
-    group, _, version = api_version.rpartition("/")
-    found = Kind(group, path.name, plural, (Version(version, storage=True),), short_names=(short,))
+    found = replace(_kind(api_version, path.name, plural), short_names=(short,))
     return JobIntegration(
         framework,
         found,
         path,
-        of_pods=group == "apps",
+        of_pods=found.group == "apps",
         verbs=tuple(verbs),
         implies=("pod",),
         defaults_on_update=True,

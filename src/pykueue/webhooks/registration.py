@@ -21,7 +21,7 @@ from kubemachinery.client.retry import create_or_update, retry_transient
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.selectors import Operator, Requirement, Selector
 from kubemachinery.unstructured import Tree
-from pykueue.api import labels, registry
+from pykueue.api import kube, labels, registry
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.webhooks.review import Phase, WebhookOptions
@@ -38,6 +38,11 @@ SERVICE_PORT: Final = 443
 
 # A cluster must be able to start its own pods while the manager is down.
 _PROTECTED: Final = "kube-system"
+_MARKED: Final[Tree] = {
+    "name": "marked",
+    "expression": "has(object.metadata.annotations) && "
+    f"'{labels.POD_SUSPENDING_PARENT}' in object.metadata.annotations",
+}
 
 
 def _kind(group: str, kind: str) -> Kind:
@@ -101,11 +106,16 @@ def _webhooks(
     narrower = [demand for demand in managed.requirements if not _follows(demand, spared)]
     if not managed.nothing:
         yield _webhook(endpoint, endpoint.name, reach, namespaces=[spared, *narrower])
-    if (managed.nothing or narrower) and not (endpoint.job.of_pods and choices.jobs.selector_always_respected):
+    if not managed.nothing and not narrower:
+        return
+    word, _, domain = endpoint.name.partition(".")
+    if not (endpoint.job.of_pods and choices.jobs.selector_always_respected):
         # A job with a queue name is managed in every namespace: in others only such jobs are reviewed.
-        word, _, domain = endpoint.name.partition(".")
         named = Requirement(labels.QUEUE_NAME, Operator.EXISTS)
         yield _webhook(endpoint, f"{word}-named.{domain}", reach, namespaces=[spared], objects=[named])
+    if endpoint.kind == registry.KUBERNETES.of(kube.Pod) and any(row.is_pod_parent for row in choices.job_kinds):
+        # So are the pods of a StatefulSet with a queue name: its template has a mark, and no label [SS1].
+        yield _webhook(endpoint, f"{word}-marked.{domain}", reach, namespaces=[spared], condition=_MARKED)
 
 
 def _managed(row: JobIntegration, options: IntegrationOptions) -> Selector:
@@ -129,6 +139,7 @@ def _webhook(
     *,
     namespaces: Iterable[Requirement] = (),
     objects: Iterable[Requirement] = (),
+    condition: Tree | None = None,
 ) -> Tree:
     webhook: Tree = {
         "name": name,
@@ -150,6 +161,8 @@ def _webhook(
         "sideEffects": "None",
         "timeoutSeconds": TIMEOUT_SECONDS,
     }
+    if condition is not None:
+        webhook["matchConditions"] = [condition]
     if endpoint.phase is Phase.MUTATE:
         webhook["reinvocationPolicy"] = "Never"
     return webhook
