@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kubemachinery import meta
 from kubemachinery.codec import from_tree
 from pykueue.api import kube, kueue, topology_encoding
@@ -49,14 +51,24 @@ def test_ranks_start_at_the_offset_of_the_pod_set() -> None:
     assert placed([pod("a", "1"), pod("b", "2")], pod_set(2), assignment(x=1, y=1), offset=1) == {"a": "x", "b": "y"}
 
 
+JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+
+
+def replicated(name: str, job: str, index: str, node: str = "") -> kube.Pod:
+    """A pod of one of several Jobs of a JobSet."""
+    made = pod(name, index, node)
+    return replace(made, metadata=replace(made.metadata, labels={**made.metadata.labels, JOB_INDEX: job}))
+
+
 def test_replicated_jobs_count_on_behind_each_other() -> None:
-    sub = "jobset.sigs.k8s.io/job-index"
-    second = pod("second", "0")
-    second = kube.Pod(
-        metadata=meta.ObjectMeta(name="second", labels={**second.metadata.labels, sub: "1"}), spec=second.spec
-    )
-    request_of = pod_set(4, subGroupIndexLabel=sub, subGroupCount=2)
-    assert placed([second], request_of, assignment(x=2, y=2)) == {"second": "y"}
+    request_of = pod_set(4, subGroupIndexLabel=JOB_INDEX, subGroupCount=2)
+    assert placed([replicated("second", "1", "0")], request_of, assignment(x=2, y=2)) == {"second": "y"}
+
+
+def test_an_index_beyond_the_pods_of_a_replicated_job_is_no_rank() -> None:
+    """A Job with parallelism 2 and completions 4: its third index is not the first of the next Job."""
+    request_of = pod_set(4, subGroupIndexLabel=JOB_INDEX, subGroupCount=2)
+    assert placed([replicated("third", "0", "2")], request_of, assignment(x=2, y=2)) == {"third": "x"}
 
 
 def test_without_an_index_pods_fill_the_domains_in_order() -> None:

@@ -85,7 +85,9 @@ def _rank(pod: kube.Pod, pod_set: kueue.PodSet, offset: int) -> int | None:
     job = _index(pod, request.sub_group_index_label)
     if job is None or not request.sub_group_count:
         return None
-    return job * (pod_set.count // request.sub_group_count) + index - offset
+    size = pod_set.count // request.sub_group_count
+    # A replica with more completions than pods at a time: its later indexes would be ranks of the next replica.
+    return job * size + index - offset if index < size else None
 
 
 def _index(pod: kube.Pod, label: str) -> int | None:
