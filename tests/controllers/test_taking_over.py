@@ -11,16 +11,18 @@ from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
+from kubemachinery.unstructured import get
 from pykueue import settings
 from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 
 
 class Late:
-    """Delivers no events of Workloads until the test allows it."""
+    """Delivers no events of a kind, by default of Workloads, until the test allows it."""
 
-    def __init__(self, inner: Transport) -> None:
+    def __init__(self, inner: Transport, plural: str = "workloads") -> None:
         self._inner = inner
+        self._plural = plural
         self.go_on = asyncio.Event()
         self.go_on.set()
 
@@ -30,7 +32,7 @@ class Late:
     @asynccontextmanager
     async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         async with self._inner.stream(call) as lines:
-            yield self._held_up(lines) if call.path.endswith("/workloads") else lines
+            yield self._held_up(lines) if call.path.endswith(f"/{self._plural}") else lines
 
     async def _held_up(self, lines: Lines) -> AsyncIterator[bytes]:
         async for line in lines:
@@ -64,3 +66,42 @@ async def test_quota_that_was_given_before_a_handover_is_not_given_again(env: En
         await env.until_condition("next", "QuotaReserved", "False/WaitingForQuota")
         assert await env.admitted() == ["given"]
         leading.cancel()
+
+
+async def test_a_job_that_no_watch_has_shown_yet_is_not_taken_for_deleted(env: Environment) -> None:
+    """Its Workload would be finished, which is final: the job would never run."""
+    late = Late(env.transport(), "jobs")
+    client, choices = ApiClient(late, random.Random(3)), manager_options(settings.defaults())
+    second = Manager(client, choices, SystemClock(), random.Random(3))
+    await env.queues(cpu="1")
+    async with AsyncExitStack() as lives:
+        async with env.manager() as first:
+            await lives.enter_async_context(second.reading())
+            late.go_on.clear()
+            for name in ("deleted", "kept"):
+                await env.job(name)
+            await env.until_quiet(first)
+        await env.delete("Job", "deleted")
+        group = await lives.enter_async_context(asyncio.TaskGroup())
+        leading = group.create_task(second.take_over())
+        await env.until_condition(await _workload(env, "deleted"), "Finished", "True/OwnerNotFound")
+        kept = await _workload(env, "kept")
+        await env.until_condition(kept, "Admitted", "True/Admitted")
+        late.go_on.set()
+
+        async def runs() -> bool:
+            return get(await env.read("Job", "kept"), "spec", "suspend") is False
+
+        await env.until(runs)
+        assert await env.condition(kept, "Finished") == ""
+        leading.cancel()
+
+
+async def _workload(env: Environment, job: str) -> str:
+    """The name of the Workload of a job."""
+    (found,) = [
+        each["metadata"]["name"]
+        for each in await env.all("Workload")
+        if [owner["name"] for owner in each["metadata"]["ownerReferences"]] == [job]
+    ]
+    return str(found)

@@ -106,7 +106,7 @@ class JobReconciler(msgspec.Struct, frozen=True):
     _written: dict[str, int] = msgspec.field(default_factory=dict)
     # The Workload that was last created for a job, and until when the cache is expected to have it.
     _made: dict[JobKey, tuple[str, float]] = msgspec.field(default_factory=dict)
-    # The UIDs of pods that own a Workload of the job and were found to be deleted.
+    # The UIDs of objects that own a Workload of the job and were found to be deleted.
     _gone: dict[JobKey, set[str]] = msgspec.field(default_factory=dict)
 
     async def reconcile(self, key: JobKey) -> float | None:
@@ -119,7 +119,7 @@ class JobReconciler(msgspec.Struct, frozen=True):
             return await self._reconcile_parent(row, key, now)
         if self._has_joined_a_group(row, key):
             return None
-        unseen = await self._unseen_pods(row, key)
+        unseen = await self._unseen(row, key)
         job = await self._job(row, key, unseen, now)
         if job is None:
             self._made.pop(key, None)
@@ -139,7 +139,7 @@ class JobReconciler(msgspec.Struct, frozen=True):
             self._remember_created(key, actions, within_seconds=0.0)
             raise
         self._remember_created(key, actions)
-        # No event announces what becomes of a pod that the cache does not hold.
+        # No event announces what becomes of an object that the cache does not hold.
         return again if not unseen else min(again or _UNSEEN_SECONDS, _UNSEEN_SECONDS)
 
     def _remember_created(
@@ -185,13 +185,16 @@ class JobReconciler(msgspec.Struct, frozen=True):
         tree = self.sources.job(row, key.namespace, key.name) or next(iter(unseen), None)
         return None if tree is None else row.job(tree, await related.read(row, tree, self.sources.find))
 
-    async def _unseen_pods(self, row: JobIntegration, key: JobKey) -> list[Tree]:
-        """The pods that own an unfinished Workload and exist, but are not in the cache [PD10]. The cache holds only
-        marked pods, and a user may remove the marks. Taken for deleted, such a pod would run while its quota is
-        released."""
-        if not row.of_pods:
+    async def _unseen(self, row: JobIntegration, key: JobKey) -> list[Tree]:
+        """The objects of a job that own an unfinished Workload and exist, but are not in the cache. Taken for deleted,
+        a job would run while its quota is released, or never start: what is finished stays finished.
+
+        The cache of pods holds only marked ones, and a user may remove the marks [PD10]. Of other kinds, the watch of a
+        new leader may be behind that of Workloads, which its predecessor created for jobs that it has not shown yet.
+        """
+        cached = self._cached(row, key)
+        if cached and not row.of_pods:
             return []
-        cached = self._cached_pods(row, key)
         gone = self._gone.setdefault(key, set())
         found = []
         for owner in self._unfinished_owners(row, key):
@@ -209,15 +212,15 @@ class JobReconciler(msgspec.Struct, frozen=True):
             del self._gone[key]
         return found
 
-    def _cached_pods(self, row: JobIntegration, key: JobKey) -> frozenset[str]:
-        """The UIDs of the cached pods of a job."""
+    def _cached(self, row: JobIntegration, key: JobKey) -> frozenset[str]:
+        """The UIDs of the cached objects of a job."""
         if key.is_group:
             return frozenset(ObjectView(tree).uid for tree in self.sources.group(key.namespace, key.name))
         tree = self.sources.job(row, key.namespace, key.name)
         return frozenset(() if tree is None else (ObjectView(tree).uid,))
 
     def _unfinished_owners(self, row: JobIntegration, key: JobKey) -> Iterator[OwnerReference]:
-        """The references of the job's unfinished Workloads to its pods."""
+        """The references of the job's unfinished Workloads to its objects."""
         named = self.sources.workload(key.namespace, key.name) if key.is_group else None
         found = self.sources.owned(row.kind, key.namespace, key.name) if not key.is_group else (named,)
         for workload in found:
