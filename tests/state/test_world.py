@@ -631,3 +631,70 @@ class TestPrepare:
         monkeypatch.setattr(CohortTree, "build", fails)
         world.settle(NOW)
         assert world.cohort_path("a") == "/top/low/a"
+
+
+def elastic(number: int, count: int, flavor: str | None = None, replaces: int | None = None) -> kueue.Workload:
+    """A slice of an elastic job, of so many pods of one core."""
+    made = WorkloadCase(number, "q", 1, 0, 0, flavor).thing()
+    marks = {"kueue.x-k8s.io/elastic-job": "true"}
+    if replaces is not None:
+        marks["kueue.x-k8s.io/workload-slice-replacement-for"] = f"{NAMESPACE}/w{replaces}"
+    [pod_set] = made.spec.pod_sets
+    status = made.status
+    if status.admission is not None:
+        [assigned] = status.admission.pod_set_assignments
+        assigned = msgspec.structs.replace(assigned, count=count, resource_usage={"cpu": str(count)})
+        given = msgspec.structs.replace(status.admission, pod_set_assignments=(assigned,))
+        status = msgspec.structs.replace(status, admission=given)
+    spec = msgspec.structs.replace(made.spec, pod_sets=(msgspec.structs.replace(pod_set, count=count),))
+    metadata = msgspec.structs.replace(made.metadata, annotations=marks, resource_version="5")
+    return msgspec.structs.replace(made, metadata=metadata, spec=spec, status=status)
+
+
+OLD_SLICE, NEW_SLICE = f"{NAMESPACE}/w1", f"{NAMESPACE}/w2"
+
+
+def growing() -> World:
+    """A job of two pods grows to three, and a reservation for the three is being written."""
+    world = small(WorkloadCase(3, "q", 3, 0, 0), nominal=4)
+    world.put(elastic(1, 2, "f0"), NOW)
+    world.put(elastic(2, 3, replaces=1), NOW)
+    decided = world.decide(NOW)
+    assert (type(decided[0]), decided[0].workload) == (Admit, NEW_SLICE)
+    assert figures(world) == {"queue q f0": 3000}
+    return world
+
+
+def test_a_slice_keeps_its_quota_when_the_reservation_that_replaces_it_was_not_stored() -> None:
+    world = growing()
+    world.refuse(NEW_SLICE)
+    assert figures(world) == {"queue q f0": 2000}
+    while world.decide(NOW):
+        pass
+    assert world.reservations.keys() == {OLD_SLICE}
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_slice_keeps_its_quota_when_its_replacement_ends_before_it_is_stored(deleted: bool) -> None:
+    world = growing()
+    if deleted:
+        world.drop(elastic(2, 3, replaces=1))
+    else:
+        after = elastic(2, 3, replaces=1)
+        metadata = msgspec.structs.replace(after.metadata, resource_version="6")
+        spec = msgspec.structs.replace(after.spec, active=False)
+        world.put(msgspec.structs.replace(after, metadata=metadata, spec=spec), NOW)
+    assert figures(world) == {"queue q f0": 2000}
+
+
+@pytest.mark.parametrize("confirmed_first", [True, False])
+def test_a_slice_that_was_replaced_has_no_quota_when_its_replacement_ends(confirmed_first: bool) -> None:
+    world = growing()
+    stored = elastic(2, 3, "f0", replaces=1)
+    if confirmed_first:
+        world.written(NEW_SLICE, "7")
+        metadata = msgspec.structs.replace(stored.metadata, resource_version="7")
+        world.put(msgspec.structs.replace(stored, metadata=metadata), NOW)
+    world.drop(elastic(1, 2, "f0"))
+    world.drop(stored)
+    assert figures(world) == {}

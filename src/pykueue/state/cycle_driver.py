@@ -245,8 +245,8 @@ class CycleDriver:
             self._pending.forget(decision.workload)
         self._reservations.assume(workload, decision, now)
         self._parts.assumed.assume(workload.key, self._parts.revisions.get(workload.key, ""))
-        if decision.replaces and decision.replaces in self._reservations.held:
-            self._parts.end_reservation(decision.replaces)
+        if decision.replaces:
+            self._parts.replace_slice(decision.replaces, by=decision.workload)
 
     def _charge(self, workload: WorkloadInfo, decision: Admit, now: Nanoseconds) -> None:
         """Charge the LocalQueue the entry penalty of an admission, where the ClusterQueue orders by usage [AF5]."""

@@ -239,10 +239,11 @@ class Intake:
             elif self._assumed.read(key, revision, shows_it=holds_quota) is ReadOutcome.KEEP:
                 return  # older than our own write: the assumed reservation stands
         if holds_quota:
-            self._parts.assumed_preemptors.pop(key, None)
+            self._parts.confirm_reservation(key)
             self._pending.forget(key)
             self._put_reservation(workload, now)
             return
+        self._parts.forget_replaced(key)
         held = self._reservations.held.get(key)
         if held is not None:
             if not workload_info.was_preempted(workload, held) and not self._is_evicted_pod(workload):
@@ -283,6 +284,7 @@ class Intake:
         self._mark_ended(workload)
         self._parts.revisions.pop(key, None)
         self._parts.assumed_preemptors.pop(key, None)
+        self._parts.forget_replaced(key)
         pending = self._pending.pending(key)
         if key in self._reservations.held:
             self._parts.end_reservation(key)

@@ -12,7 +12,7 @@ from pykueue.core import requests
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.snapshot import Snapshot
 from pykueue.core.topology import PlacementOptions, TopologyCache
-from pykueue.core.workload import WorkloadInfo
+from pykueue.core.workload import Reservation, WorkloadInfo
 from pykueue.state.assumed import AssumedReservations
 from pykueue.state.namespaces import Namespaces
 from pykueue.state.non_tas_usage import NonTASUsage
@@ -67,6 +67,8 @@ class WorldParts:
         # Preemptors whose reservation is not confirmed. A queue clears its record when the Workload leaves it; a
         # refused reservation restores the record, as in Kueue, which clears it on the confirming read.
         self.assumed_preemptors: dict[str, PreemptorRecord] = {}
+        # By the elastic slice whose reservation is not confirmed: that of the slice which it replaces.
+        self._replaced: dict[str, Reservation] = {}
 
     def target_of(self, workload: kueue.Workload) -> str:
         """Return the ClusterQueue that the Workload's LocalQueue points to; empty if there is none."""
@@ -78,9 +80,29 @@ class WorldParts:
         return found.spec.exclude_resource_prefixes if found is not None else ()
 
     def end_reservation(self, key: str) -> None:
-        """Release a reservation and its second pass."""
+        """Release a reservation and its second pass. A slice that it would have replaced counts again."""
         self.second_passes.drop(key)
         self.reservations.end(key)
+        replaced = self._replaced.pop(key, None)
+        if replaced is not None and replaced.key not in self.reservations.held:
+            self.reservations.restore(replaced)
+
+    def replace_slice(self, old: str, by: str) -> None:
+        """Release the reservation of an elastic slice for an assumed one that includes it."""
+        replaced = self.reservations.held.get(old)
+        if replaced is not None:
+            self.end_reservation(old)
+            self._replaced[by] = replaced
+
+    def confirm_reservation(self, key: str) -> None:
+        """Take a reservation as stored: what was kept for the case that it is not is dropped."""
+        self.assumed_preemptors.pop(key, None)
+        self._replaced.pop(key, None)
+
+    def forget_replaced(self, key: str) -> None:
+        """Record that a slice has no quota any more, whatever becomes of the one that replaces it."""
+        if self._replaced:
+            self._replaced = {by: slice for by, slice in self._replaced.items() if slice.key != key}
 
     def settle(self, now: Nanoseconds) -> None:
         """Bring cohort trees and queues up to date with everything that was put and dropped, and with the windows of

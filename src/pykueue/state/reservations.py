@@ -81,6 +81,11 @@ class Reservations:
         if before is None:
             self._invalidate(self._hide_victims(reservation))
 
+    def restore(self, reservation: Reservation) -> None:
+        """Count a reservation again that was ended for one that was not stored."""
+        reservation.assumed_targets, reservation.hidden = {}, {}
+        self._replace(None, reservation)
+
     def end(self, key: str) -> None:
         """Remove a reservation. Workloads of its cohort tree may fit now; if it was placed on nodes, of all trees."""
         reservation = self.held.pop(key)

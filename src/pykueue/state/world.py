@@ -213,6 +213,7 @@ class World:
     def confirm(self, key: str) -> None:
         """Take an assumed reservation as stored, without a read. For plans, which write nothing."""
         self._parts.assumed.end(key)
+        self._parts.confirm_reservation(key)
 
     def refuse(self, key: str) -> None:
         """Release an assumed reservation that was not stored. The owner of the object puts it again."""
