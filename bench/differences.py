@@ -1,7 +1,8 @@
 """Whether this manager decides as Kueue does: the same random worlds for both, compared after every step.
 
     python -m bench differences [--seed=a] [--worlds=40] [--only=] [--steps=12] [--fair] [--topology] [--changes]
-                                  [--groups] [--stop-steps=0] [--rest=1] [--patience=8] [--alone] [--json=FILE]
+                                  [--groups] [--stop-steps=0] [--rest=1] [--patience=8] [--gates=NAME=true,…] [--alone]
+                                  [--json=FILE]
 
 Kueue is built from its published Go module, once, like kube-apiserver. All worlds share a server. In each step one
 Workload of every world arrives or finishes, or with `--changes` a queue, a cohort or a Workload changes; the next step
@@ -12,7 +13,7 @@ ended by itself.
 
 The job of an evicted Workload stops at once, or with `--stop-steps` so many steps later; its quota is used until then.
 With `--alone` this manager on a kube-apiserver is compared with that of `pykueue up`. Exit code 1 if any world differs.
-Gates for what Kueue does since v0.15.0 are off, and so is the one for our own rule of fair sharing.
+Feature gates have their defaults in Kueue for both, and `--gates` sets them for both.
 """
 
 from __future__ import annotations
@@ -44,26 +45,16 @@ from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict, NotFound
 from kubemachinery.clock import SystemClock
+from pykueue import features
 from pykueue.api import registry, topology_encoding
 
 SMALLEST = ("--worlds=4", "--steps=7", "--changes", "--groups", "--alone")
 EMBEDDED = "pykueue up"
 KINDS = {each.kind: each for each in registry.ALL}
 _POLL_SECONDS = 0.15
-# What Kueue v0.15.0 does not do yet, and one rule of our own.
-_AS_KUEUE = {
-    "featureGates": dict.fromkeys(
-        (
-            "FlavorFungibilityPreserveScanProgress",
-            "RecomputeAssignmentUponPreemptionTargetsOverlap",
-            "SchedulingEquivalenceHashing",
-            "FairSharingPreemptWithinNominal",
-            "FairSharingPrioritizeNonBorrowing",
-            "FairSharingPreemptionProgress",
-        ),
-        False,
-    )
-}
+# What Kueue decides otherwise with its own defaults: a gate that is on by default since Kueue 0.20, and one that exists
+# only here.
+_AS_KUEUE = {"RecomputeAssignmentUponPreemptionTargetsOverlap": False, "FairSharingPreemptionProgress": False}
 
 Assignments: TypeAlias = tuple[tuple[str, int, tuple[tuple[str, str], ...], tuple[str, ...]], ...]
 """Of each pod set its name, the number of pods that are admitted, the flavor of each resource, and where pods are."""
@@ -293,15 +284,16 @@ def _is_running(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def _engine(name: str, *, is_alone: bool, fair: bool) -> Iterator[Engine]:
+def _engine(name: str, gates: Mapping[str, bool], *, is_alone: bool, fair: bool) -> Iterator[Engine]:
     settings: dict[str, Any] = {"fairSharing": BOTH_STRATEGIES} if fair else {}
-    if name != peer.KUEUE:
-        settings |= _AS_KUEUE
     if name == EMBEDDED:
+        settings["featureGates"] = {**_AS_KUEUE, **gates}
         with embedded({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **settings}) as engine:
             yield engine
     else:
         program = peer.programs(is_alone=is_alone)[name]
+        own = _AS_KUEUE if name == peer.OURS else program.configuration["featureGates"]
+        settings["featureGates"] = {**own, **gates}
         with real(0, replace(program, configuration={**program.configuration, **settings})) as engine:
             yield engine
 
@@ -327,8 +319,12 @@ def main(arguments: list[str]) -> int:
         help="seconds without a change after which a world is at rest, at least 1: more on a busy machine",
     )
     parser.add_argument("--patience", type=float, default=8.0, help="seconds that a world may take to come to rest")
+    parser.add_argument("--gates", default="", help="feature gates of both managers, such as PriorityBoost=true")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
+    gates, problems = features.parse(chosen.gates)
+    if problems:
+        parser.error("; ".join(f"--gates: {each.name} {each.message}" for each in problems))
     worlds = [
         RandomWorld(chosen.seed, number, chosen.steps, chosen.fair, chosen.topology, chosen.changes, chosen.groups)
         for number in (map(int, chosen.only.split(",")) if chosen.only else range(chosen.worlds))
@@ -336,7 +332,7 @@ def main(arguments: list[str]) -> int:
     beside = EMBEDDED if chosen.alone else peer.KUEUE
     played: dict[str, Played] = {}
     for name in (beside, peer.OURS):
-        with _engine(name, is_alone=chosen.alone, fair=chosen.fair) as engine:
+        with _engine(name, gates, is_alone=chosen.alone, fair=chosen.fair) as engine:
             played[name] = asyncio.run(play(engine, worlds, chosen.stop_steps, max(1.0, chosen.rest), chosen.patience))
         states, restless = played[name].states, sorted(played[name].restless)
         admitted = sum(bool(each.admitted) for each in states[-1].values()) if states else 0

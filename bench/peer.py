@@ -1,12 +1,16 @@
 """This manager and Kueue's on the same loads, in one run: ratios with their spread.
 
     python -m bench peer [--loads=baseline,large,…] [--caps=0,300,50] [--scale=0.2] [--rounds=3] [--write] [--json=FILE]
+                         [--earlier=FILE,…]
 
 Kueue is built from its published Go module, once, like kube-apiserver. Each load runs on a fresh kube-apiserver and
 etcd for each manager, one after the other; each round begins with the other manager. The ratio of a round is ours to
 Kueue's; the table has the median of the rounds, with the smallest and the largest. `--write` puts the tables into
 `docs/operations/measuring.md`. The loads are those of `bench/_load.py`; `--scale` multiplies the number of Workloads
 of all loads but the burst. A load with a cap gets so many requests a second for each manager (0: no limit).
+
+Loads can be measured one by one, each with a `--json` of its own; `--loads= --earlier=FILE,… --write` makes one table
+of these files without a run. Only files beside the same version of Kueue are taken.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -26,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(2, str(Path(__file__).resolve().parents[1]))
 
+import yaml
 from bench import _measure
 from bench._engines import ROOT, Program, another, ours, real
 from bench._load import LOADS, Load
@@ -74,13 +79,15 @@ def programs(*, is_alone: bool) -> dict[str, Program]:
         from cluster import assets
 
         built = assets.kueue()
-        # Its visibility server would listen on all addresses.
-        command = (str(built.binary), "--feature-gates=VisibilityOnDemand=false")
-        # What its published Configuration has.
-        concurrency = {"Workload.kueue.x-k8s.io": 5, "Job.batch": 5, "Pod": 5}
-        settings = {"controller": {"groupKindConcurrency": concurrency}}
-        crds = built.files / "config" / "components" / "crd" / "bases"
-        found[KUEUE] = another(command, crds, settings, certificates_in_etc="kueue/metrics/certs")
+        components = built.files / "config" / "components"
+        published = yaml.safe_load((components / "manager" / "controller_manager_config.yaml").read_text())
+        settings = {
+            "controller": published["controller"],
+            # Its visibility server would listen on all addresses.
+            "featureGates": {"VisibilityOnDemand": False},
+        }
+        crds = components / "crd" / "bases"
+        found[KUEUE] = another((str(built.binary),), crds, settings, certificates_in_etc="kueue/metrics/certs")
     return found
 
 
@@ -124,8 +131,13 @@ def table(results: Mapping[str, Runs]) -> list[str]:
             other = f"{median(others):.4g}" if others else "–"
             found = ratios(runs, each)
             ratio = f"{median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})" if found else "–"
-            lines.append(f"| {name} | {each.title} | {mine:.4g} | {other} | {ratio} |")
+            lines.append(f"| {name}{_rounds(runs)} | {each.title} | {mine:.4g} | {other} | {ratio} |")
     return lines
+
+
+def _rounds(runs: Runs) -> str:
+    number = len(runs[OURS])
+    return f", {number} rounds" if number > 1 else ", 1 round"
 
 
 def write(lines: list[str]) -> None:
@@ -136,8 +148,25 @@ def write(lines: list[str]) -> None:
     PAGE.write_text(head + BEGIN + "\n\n" + "\n".join(lines) + "\n\n" + END + tail)
 
 
+def earlier(files: Iterable[Path]) -> dict[str, Runs]:
+    """The figures that earlier runs wrote with `--json`."""
+    results: dict[str, Runs] = {}
+    for file in files:
+        content = json.loads(file.read_text())
+        if content[KUEUE] != _kueue():
+            raise SystemExit(f"bench: {file} has figures beside Kueue {content[KUEUE]}, not {_kueue()}")
+        results |= content["loads"]
+    return results
+
+
+def _kueue() -> str:
+    from cluster.assets import partners
+
+    return partners.KUEUE.version
+
+
 def _cases(options: argparse.Namespace) -> Iterator[tuple[str, Load, int]]:
-    for name in options.loads.split(","):
+    for name in filter(None, options.loads.split(",")):
         is_scaled = name != "burst" or options.burst_too
         load = LOADS[name].scaled(options.scale if is_scaled else 1.0)
         for cap in map(int, options.caps.split(",")):
@@ -147,7 +176,7 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[str, Load, int]]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="peer", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--loads", default=",".join(LOADS), help=f"of {', '.join(LOADS)}")
+    parser.add_argument("--loads", default=",".join(LOADS), help=f"of {', '.join(LOADS)}; empty: no run")
     parser.add_argument("--caps", default="0,300,50", help="requests a second of the manager")
     parser.add_argument("--scale", type=float, default=0.2, help="the share of the Workloads of each load")
     parser.add_argument("--burst-too", action="store_true", help="scale the burst of 300 Workloads, too")
@@ -156,17 +185,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--alone", action="store_true", help="without Kueue, which need not be built")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
     parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--earlier", default="", help="show the figures of these files of earlier runs, too")
     options = parser.parse_args(arguments)
-    if unknown := sorted(set(options.loads.split(",")) - set(LOADS)):
+    if unknown := sorted(set(filter(None, options.loads.split(","))) - set(LOADS)):
         parser.error(f"no load is called {', '.join(unknown)}; there are {', '.join(LOADS)}")
-    managers = programs(is_alone=options.alone)
-    results: dict[str, Runs] = {}
+    results = earlier(map(Path, filter(None, options.earlier.split(","))))
+    managers = programs(is_alone=options.alone) if options.loads else {}
     for name, load, cap in _cases(options):
         print(name, flush=True)
         results[name] = measure(load, cap, managers, options.rounds, options.limit)
         if options.json:
-            options.json.write_text(json.dumps(results, indent=2))
-    lines = [_versions(options.rounds), "", *table(results)]
+            options.json.write_text(json.dumps({KUEUE: _kueue(), "loads": results}, indent=2))
+    lines = [_versions(), "", *table(results)]
     print("\n".join(lines))
     if options.write:
         write(lines)
@@ -177,13 +207,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
 
-def _versions(rounds: int) -> str:
+def _versions() -> str:
     from cluster.assets import ETCD, partners
 
     python = platform.python_version()
     return (
-        f"pykueue {version.__version__} on Python {python}, Kueue {partners.KUEUE.version}, kube-apiserver "
-        f"{partners.KUBERNETES}, etcd {ETCD}, {os.cpu_count()} cores, {rounds} rounds."
+        f"pykueue {version.__version__} on Python {python}, Kueue {_kueue()}, kube-apiserver "
+        f"{partners.KUBERNETES}, etcd {ETCD}, {os.cpu_count()} cores."
     )
 
 

@@ -88,7 +88,7 @@ case "$1 $2" in
 "$FAILING "*) echo "no such version" >&2; exit 1;;
 "mod download") echo '{{"GoMod": "{folder}/go.mod", "Dir": "{folder}/module"}}';;
 "mod edit") echo '{{"Replace": [{{"Old": {{"Path": "k8s.io/api"}}, "New": {{"Path": "./staging/src/k8s.io/api"}}}}]}}';;
-"get "*) cp go.mod {folder}/written.mod;;
+"get "*) cp go.mod {folder}/written.mod; test ! -f go.sum || cp go.sum {folder}/written.sum;;
 build*) while [ "$1" != -o ]; do shift; done; echo "#!/bin/sh" > "$2"; chmod +x "$2";;
 esac
 """
@@ -126,6 +126,14 @@ def test_partner_is_built_once_in_a_module_of_its_own_with_its_files(fake_go: Pa
     assert (fake_go / "commands").read_text() == asked, "a second call does no work"
     with pytest.raises(assets.AssetsError, match=r"thing v1.2.3 has no file \*.txt"):
         built.paths("*.txt")
+
+
+def test_libraries_of_a_partner_have_the_checksums_of_its_module(fake_go: Path) -> None:
+    # A checksum database that is reached through a mirror need not have every library.
+    (fake_go / "module" / "go.sum").write_text("example.com/library v1.0.0 h1:AAAA=\n")
+    (fake_go / "module" / "go.sum").chmod(0o444)
+    assets.partner("thing")
+    assert (fake_go / "written.sum").read_text() == "example.com/library v1.0.0 h1:AAAA=\n"
 
 
 @pytest.mark.parametrize("command", ["mod", "get", "build"])

@@ -37,6 +37,8 @@ def build(go: str, partner: Partner, binary: Path, log: Path) -> None:
     with _temporary(go, partner, log, variables) as module:
         found = module.json("mod", "download", "-json", f"{partner.module}@{partner.version}")
         module.write(_replacements(module.json("mod", "edit", "-json", found["GoMod"])["Replace"] or (), partner))
+        # The checksum database need not have every library; the partner's own checksums are part of its module.
+        module.write_checksums(Path(found["Dir"]) / "go.sum")
         module.run("get", *(f"{each.main}@{each.version}" for each in _family(partner)))
         module.run("build", "-p", "1", "-trimpath", "-ldflags", _linker_flags(partner), "-o", str(binary), partner.main)
 
@@ -112,6 +114,10 @@ class _Module:
     def write(self, lines: list[str]) -> None:
         content = [f"module pykueue.test/{self._name}", f"go {_GO_VERSION}", *lines]
         (self._home / "go.mod").write_text("\n".join(content) + "\n")
+
+    def write_checksums(self, known: Path) -> None:
+        if known.exists():
+            (self._home / "go.sum").write_bytes(known.read_bytes())
 
     def run(self, *arguments: str) -> None:
         # The log has the output of every command; its end is the reason of a failure.

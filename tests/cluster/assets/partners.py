@@ -142,10 +142,10 @@ KUEUE: Final = Partner(
     "kueue",
     "Kueue",
     "sigs.k8s.io/kueue",
-    "v0.15.0",
+    "v0.19.1",
     "sigs.k8s.io/kueue/cmd/kueue",
     "kueue",
-    ("config/components/crd/bases/*.yaml",),
+    ("config/components/crd/bases/*.yaml", "config/components/manager/controller_manager_config.yaml"),
 )
 
 # The partner that runs the jobs of a kind in tests/cluster/test_operators.py, by framework.
