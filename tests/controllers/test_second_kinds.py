@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controllers.conftest import Environment, environment
-from controllers.operated import OperatedJob, install
+from controllers.operated import CRDS, OperatedJob, install
 from jobs.batch_kind import A_PLAN, PLAN, ROW, STAGE, batch
 from kubemachinery.client.errors import ApiError
 from kubemachinery.unstructured import Tree, get
@@ -99,3 +99,55 @@ async def test_job_waits_for_a_required_object_that_was_deleted(tmp_path: Path) 
 
 async def _has_event(env: Environment, reason: str) -> bool:
     return reason in [get(event, "reason") for event in await env.all("Event")]
+
+
+async def _serve(env: Environment, served: bool) -> None:
+    """An upgrade of an operator removes a version of its kind; its objects are still stored."""
+    found = await env.client.get(CRDS, ROW.kind.name)
+    (version, *_) = found["spec"]["versions"]
+    other = {**version, "name": "v9", "served": True, "storage": True}
+    versions = [{**version, "served": served, "storage": False}, other]
+    await env.client.patch(CRDS, ROW.kind.name, {"spec": {"versions": versions}})
+
+
+async def test_workloads_of_a_kind_that_is_not_served_stay_as_they_are(tmp_path: Path) -> None:
+    """Their jobs may run: only the version that the manager reads is gone."""
+    async with environment(tmp_path, **CHOSEN) as env:
+        await install(env, (ROW.kind, PLAN, STAGE))
+        await env.queues(cpu="9")
+        jobs: dict[str, str] = {}
+        async with env.manager(**CHOSEN):
+            for name in ("runs", "unwanted"):
+                job = await OperatedJob.created(
+                    env, ROW.kind, {**batch(), "metadata": {**batch()["metadata"], "name": name}}
+                )
+                jobs[name] = await job.workload()
+                await env.until_condition(jobs[name], "Admitted", "True/Admitted")
+        await _serve(env, False)
+        async with env.manager(**CHOSEN) as manager:
+            await env.delete("Workload", jobs["unwanted"])
+            await eventually(lambda: _is_gone(env, jobs["unwanted"]))
+            await env.until_quiet(manager)
+            assert await env.condition(jobs["runs"], "Finished") == ""
+            assert await env.admitted() == [jobs["runs"]]
+
+
+async def test_workloads_of_jobs_that_are_deleted_with_their_kind_are_finished(tmp_path: Path) -> None:
+    async with environment(tmp_path, **CHOSEN) as env:
+        await install(env, (ROW.kind, PLAN, STAGE))
+        await env.queues(cpu="9")
+        async with env.manager(**CHOSEN):
+            job = await OperatedJob.created(env, ROW.kind, batch())
+            workload = await job.workload()
+            await env.until_condition(workload, "Admitted", "True/Admitted")
+            await env.client.delete(CRDS, ROW.kind.name)
+            await eventually(lambda: _is_over(env, workload))
+
+
+async def _is_gone(env: Environment, workload: str) -> bool:
+    return await env.find("Workload", workload) is None
+
+
+async def _is_over(env: Environment, workload: str) -> bool:
+    found = await env.find("Workload", workload)
+    return found is None or await env.condition(workload, "Finished") == "True/OwnerNotFound"

@@ -180,6 +180,22 @@ async def test_job_runs_finishes_and_is_finalized_on_a_server(world: World) -> N
     assert workload.metadata.finalizers == ()
 
 
+async def test_while_a_kind_is_not_served_only_a_job_that_was_seen_deleted_ends_its_workload(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = JobKey("batch/job", NAMESPACE, "alpha")
+    job = await world.client.create(JOB.kind, fresh(batch_job()))
+    await world.settle(key)
+    monkeypatch.setattr(KINDS, "not_served", {"batch/job"})
+    world.sources.objects["Job"] = []
+    assert await world.executor.reconcile(key) is not None
+    assert not states.is_finished(await world.workload())
+    world.sources.objects["Job"] = []
+    world.executor.note_deleted(JOB, key, job)
+    assert await world.executor.reconcile(key) is None
+    assert states.is_finished(await world.workload())
+
+
 async def test_a_server_accepts_the_three_writes_of_a_stop(world: World) -> None:
     key = JobKey("batch/job", NAMESPACE, "alpha")
     await world.client.create(JOB.kind, fresh(batch_job()))

@@ -103,6 +103,7 @@ class JobsController:
     def _job_seen(self, row: JobIntegration, change: InformerEvent[Tree]) -> None:
         if change.new is None and change.old is not None:
             self.executor.forget(change.old)
+            self.executor.note_deleted(row, triggers.key_of(row, change.old, self._options), change.old)
         for tree in (change.old, change.new):
             if tree is not None:
                 key = triggers.key_of(row, tree, self._options)

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from kubemachinery import patches, unstructured
 from kubemachinery.client.client import JSON_PATCH, ApiClient
-from kubemachinery.client.errors import AlreadyExists, ApiError, KubeError, NotFound, Unanswered
+from kubemachinery.client.errors import AlreadyExists, ApiError, KubeError, NoSuchKind, NotFound, Unanswered
 from kubemachinery.client.event_recorder import NORMAL, WARNING, EventRecorder, EventReference, PendingEvent
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
@@ -120,6 +120,8 @@ class JobReconciler(msgspec.Struct, frozen=True):
         if self._has_joined_a_group(row, key):
             return None
         unseen = await self._unseen(row, key)
+        if unseen is None:
+            return await self._without_its_kind(row, key, now)
         job = await self._job(row, key, unseen, now)
         if job is None:
             self._made.pop(key, None)
@@ -185,31 +187,35 @@ class JobReconciler(msgspec.Struct, frozen=True):
         tree = self.sources.job(row, key.namespace, key.name) or next(iter(unseen), None)
         return None if tree is None else row.job(tree, await related.read(row, tree, self.sources.find))
 
-    async def _unseen(self, row: JobIntegration, key: JobKey) -> list[Tree]:
+    async def _unseen(self, row: JobIntegration, key: JobKey) -> list[Tree] | None:
         """The objects of a job that own an unfinished Workload and exist, but are not in the cache. Taken for deleted,
         a job would run while its quota is released, or never start: what is finished stays finished.
 
         The cache of pods holds only marked ones, and a user may remove the marks [PD10]. Of other kinds, the watch of a
         new leader may be behind that of Workloads, which its predecessor created for jobs that it has not shown yet.
+        None: it is not known whether they exist, because the server does not serve the kind.
         """
         cached = self._cached(row, key)
         if cached and not row.of_pods:
+            self._gone.pop(key, None)
             return []
-        gone = self._gone.setdefault(key, set())
-        found = []
+        gone, found = self._gone.get(key, set()), list[Tree]()
         for owner in self._unfinished_owners(row, key):
             if owner.uid in cached or owner.uid in gone:
                 continue
+            if row.framework in self.kinds.not_served:
+                return None
             try:
                 tree = await self.client.get(row.kind, owner.name, key.namespace)
+            except NoSuchKind:
+                return None
             except NotFound:
                 tree = {}
             if ObjectView(tree).uid == owner.uid:
                 found.append(tree)
             else:
                 gone.add(owner.uid)
-        if not gone:
-            del self._gone[key]
+                self._gone[key] = gone
         return found
 
     def _cached(self, row: JobIntegration, key: JobKey) -> frozenset[str]:
@@ -258,9 +264,27 @@ class JobReconciler(msgspec.Struct, frozen=True):
         self._made.pop(key, None)
         return False
 
+    async def _without_its_kind(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> float:
+        """The Workloads of a kind that the server does not serve stay as they are: an upgrade of the operator may have
+        removed a version of jobs that run. A user may delete a Workload all the same."""
+        found = self.sources.owned(row.kind, key.namespace, key.name)
+        await self.apply(row, orphaned(tuple(filter(workloads.is_deleting, found)), self.options, now))
+        return _UNSEEN_SECONDS
+
     def forget(self, tree: Tree) -> None:
         """Forget the writes to an object of a job that was deleted."""
         self._written.pop(ObjectView(tree).uid, None)
+
+    def note_deleted(self, row: JobIntegration, key: JobKey, tree: Tree) -> None:
+        """Note that an object was deleted, so that it is not read. Of pods it is not known: those that lose their marks
+        leave the cache, too [PD10]."""
+        uid = ObjectView(tree).uid
+        if (
+            row.parent_type is None
+            and not row.of_pods
+            and any(owner.uid == uid for owner in self._unfinished_owners(row, key))
+        ):
+            self._gone.setdefault(key, set()).add(uid)
 
     def _after_deletion(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> Actions:
         if not key.is_group:
