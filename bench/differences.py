@@ -25,7 +25,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,7 +37,7 @@ sys.path.insert(2, str(Path(__file__).resolve().parents[1]))
 import msgspec
 from bench import peer
 from bench._engines import Engine, embedded, real
-from bench._load import BOTH_STRATEGIES, NAMESPACE, WORKLOAD
+from bench._load import BOTH_STRATEGIES, CLUSTER_QUEUE, NAMESPACE, WORKLOAD
 from bench._player import SeenStatus, SeenWorkload, WatchLine, cleared_status, ended_status
 from bench._worlds import FLAVORS, LEVELS, TOPOLOGY, Change, RandomWorld, Step
 
@@ -52,6 +52,7 @@ SMALLEST = ("--worlds=4", "--steps=7", "--changes", "--groups", "--alone")
 EMBEDDED = "pykueue up"
 KINDS = {each.kind: each for each in registry.ALL}
 _POLL_SECONDS = 0.15
+_READY_SECONDS = 120
 # What Kueue decides otherwise with its own defaults: a gate that is on by default since Kueue 0.20, and one that exists
 # only here.
 _AS_KUEUE = {"RecomputeAssignmentUponPreemptionTargetsOverlap": False, "FairSharingPreemptionProgress": False}
@@ -212,6 +213,7 @@ async def play(
                 await client.patch(KINDS["Node"], tree["metadata"]["name"], {"spec": {"taints": None}})
         revision = (await client.list(WORKLOAD, NAMESPACE)).revision
         watching = asyncio.create_task(stage.watch(revision))
+        await until_observed(client)
         await stage.rest(patience_seconds)
         for number in range(len(worlds[0].steps)):
             stage.step = number
@@ -233,6 +235,22 @@ async def play(
         await stage.close()
         await client.close()
     return played
+
+
+async def until_observed(client: ApiClient) -> None:
+    """Wait until the manager leads and has observed all ClusterQueues. On a busy machine that takes longer than worlds
+    take to come to rest, and Workloads that arrive earlier would all count as pending."""
+    async with asyncio.timeout(_READY_SECONDS):
+        while True:
+            if are_observed((await client.list(CLUSTER_QUEUE)).items):
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def are_observed(cluster_queues: Iterable[bytes]) -> bool:
+    """Whether the manager has written of each of them whether it is active."""
+    statuses = [msgspec.json.decode(each).get("status", {}) for each in cluster_queues]
+    return all(any(each["type"] == "Active" for each in status.get("conditions", ())) for status in statuses)
 
 
 def differences(worlds: Sequence[RandomWorld], one: Played, other: Played) -> list[Difference]:

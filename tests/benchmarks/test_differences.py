@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from bench._player import SeenStatus
 from bench._worlds import RandomWorld
-from bench.differences import Played, State, differences
+from bench.differences import Played, State, are_observed, differences
 
 QUOTA = State((("s0", 1, (("cpu", "f0"),), ()),))
 OTHER_FLAVOR = State((("s0", 1, (("cpu", "f1"),), ()),))
@@ -64,3 +66,10 @@ def test_workloads_finish_after_they_arrived() -> None:
                 arrived.add(step.arrival["metadata"]["name"])
             else:
                 assert step.finishes in arrived
+
+
+def test_first_workload_arrives_when_all_cluster_queues_are_observed() -> None:
+    held = json.dumps({"status": {"conditions": [{"type": "Active", "status": "False"}]}}).encode()
+    assert are_observed([held, held])
+    assert not are_observed([held, b'{"metadata": {}}'])
+    assert not are_observed([b'{"status": {"conditions": []}}'])
