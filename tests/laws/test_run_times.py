@@ -21,6 +21,7 @@ from pykueue.history.learning import (
     RunDistribution,
     RunMixture,
     RunTimes,
+    delayed_steps,
     level_of,
 )
 from pykueue.history.queries import RecordFilter
@@ -149,7 +150,7 @@ def past_runs(lengths: list[float], asked: Callable[[int], bool] = lambda _: Fal
     """The runs of a class, one learned each second; after some of them, its distribution is asked for."""
     kept = PastRuns()
     for number, length in enumerate(lengths):
-        kept.add(length, number)
+        kept.add(length, round(abs(length)), number)
         if asked(number):
             kept.steps()
     return kept
@@ -238,29 +239,69 @@ def test_runs_that_have_not_ended_make_no_estimate_shorter(
     assert times.snapshot() == before
 
 
-@given(st.lists(st.integers(0, 50), max_size=500), st.integers(-1, 2000))
-def test_the_runs_that_ended_since_a_time_are_counted(gaps: list[int], time: int) -> None:
-    """[RT6]: never too many, and at most two groups too few."""
-    kept, ends = PastRuns(), list(itertools.accumulate(gaps))
-    for end in ends:
-        kept.add(1.0, end)
-    assert sum(end > time for end in ends) - 64 < kept.ended_since(time) <= sum(end > time for end in ends)
+# Lengths, negative for bounds, each with the part of it that a run does not count for.
+delayed = st.tuples(signed, st.sampled_from([0.0, 0.0, 0.5, 0.9, 1.0])).map(lambda run: (run[0], abs(run[0]) * run[1]))
 
 
-@given(st.lists(st.integers(1, 99), min_size=288, max_size=288), st.lists(st.integers(1, 99), min_size=1, max_size=20))
-def test_two_runs_that_count_for_a_half_are_one(lengths: list[int], lasted: list[int]) -> None:
-    """[RT6]: 256 runs ended since they began, and 128 are kept."""
-    kept = PastRuns()
-    for end, length in enumerate(lengths):
-        kept.add(float(length), end)
-    halves, whole = OpenRuns(300), OpenRuns(300)
-    for each in lasted:
-        for _ in range(2):
-            halves.add(kept, float(each), began=0)
-        whole.add(kept, float(each), began=280)
-    one, other = halves.steps(kept), whole.steps(kept)
-    assert (one.times, one.longest) == (other.times, other.longest)
-    assert all(abs(a - b) < 1e-9 for a, b in zip(one.shares, other.shares, strict=True))
+@given(st.lists(signed, min_size=1, max_size=70))
+def test_runs_that_count_from_their_beginning_on_have_the_product_limit_estimate(lengths: list[float]) -> None:
+    """[RT6]"""
+    found = delayed_steps([(length, 0.0) for length in lengths])
+    usual = RunDistribution(tuple(Run(abs(each), each < 0) for each in lengths))
+    assert found.times == sorted(each for each in lengths if each > 0)
+    assert found.longest == max(map(abs, lengths))
+    last = dict(zip(found.times, found.shares, strict=True))
+    assert all(abs(share - usual.survival(time)) < 1e-9 for time, share in last.items())
+
+
+@given(st.lists(delayed, min_size=1, max_size=70))
+def test_the_share_of_longer_runs_falls_at_each_end_of_a_run(runs: list[tuple[float, float]]) -> None:
+    """[RT6]: to 0 only where the longest of all ends."""
+    found = delayed_steps(runs)
+    falls = list(itertools.pairwise([1.0, *found.shares]))
+    assert all(before > after >= 0.0 for before, after in falls)
+    longest = max(abs(length) for length, _ in runs)
+    assert [time for time, share in zip(found.times, found.shares, strict=True) if share == 0.0] in ([], [longest])
+
+
+@given(st.lists(delayed, min_size=1, max_size=70), signed, st.integers(0, 300))
+def test_a_run_changes_nothing_up_to_the_length_that_it_counts_from(
+    runs: list[tuple[float, float]], length: float, part: int
+) -> None:
+    """[RT6]: but that the longest of all ends with no longer one known."""
+    entry = abs(length) * part / 300
+    one, other = delayed_steps(runs), delayed_steps([*runs, (length, entry)])
+    unchanged = [time for time in one.times if time < entry and time < one.longest]
+    assert other.times[: len(unchanged)] == unchanged
+    assert other.shares[: len(unchanged)] == one.shares[: len(unchanged)]
+
+
+@given(st.lists(delayed, min_size=1, max_size=70), st.integers(1, 300), st.integers(0, 300))
+def test_a_run_that_has_not_ended_makes_no_length_less_likely(
+    runs: list[tuple[float, float]], lasted: int, part: int
+) -> None:
+    """[RT-L9]"""
+    one, other = delayed_steps(runs), delayed_steps([*runs, (-float(lasted), lasted * part / 300)])
+    assert other.times == one.times
+    assert all(after >= before for before, after in zip(one.shares, other.shares, strict=True))
+
+
+@given(st.integers(50, 500), st.integers(2, 10), st.integers(0, 50))
+def test_short_runs_and_long_ones_that_began_before_them_have_their_shares(long: int, every: int, phase: int) -> None:
+    """[RT-L11]: a class keeps the runs of a few minutes, and some take more than an hour. Runs that end are a fair sample
+    by themselves: with all that have not ended as whole examples, long ones would seem up to three times as many."""
+    kept, now = PastRuns(), 4000 + phase
+    lengths = {begin: 10 * long if begin % every == 0 else 5 for begin in range(now)}
+    for end, begin in sorted((begin + length, begin) for begin, length in lengths.items()):
+        if end <= now:
+            kept.add(float(lengths[begin]), lengths[begin], end)
+    running = OpenRuns(now)
+    for begin, length in lengths.items():
+        if begin + length > now:
+            running.add(kept, float(now - begin), began=begin)
+    found = RunMixture(((1.0, 1.0, running.steps(kept)),))
+    assert abs(found.survival(5.0) - 1 / every) < 0.05
+    assert found.quantile(1.0 - 0.5 / every) > 5.0
 
 
 @given(st.lists(st.integers(-9, 9).filter(bool).map(float), min_size=1, max_size=70), st.integers(1, 10))

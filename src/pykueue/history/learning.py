@@ -37,9 +37,6 @@ WIDER_RUNS: Final = 4
 _LEFT_MIN: Final = 0.01
 # Runs before the last RUNS_KEPT are remembered for what was known when a Workload was submitted [RT11].
 _REMEMBERED: Final = 256
-# A class notes when every so many of its runs had ended, and keeps so many of these times [RT6].
-_NOTED_RUNS: Final = 32
-_NOTED_MAX: Final = 1024
 # So many estimates are kept until the next run is learned.
 _ESTIMATES_MAX: Final = 10_000
 # So many runs are put into the order of the others in less time than all are sorted.
@@ -111,26 +108,26 @@ def _steps_of(ordered: list[float]) -> _Steps:
     return _Steps(times, shares, max(-ordered[0], ordered[-1]), count)
 
 
-def _weighted_steps(lengths: Iterable[float], in_part: Iterable[tuple[float, float]]) -> _Steps:
-    """The product-limit estimate of runs, and of bounds that count in part, each with its weight."""
-    runs = [(abs(length), length < 0, 1.0) for length in lengths]
-    runs += [(bound, True, weight) for bound, weight in in_part]
-    # Of equal lengths, those that ended come first: a bound is longer.
-    runs.sort()
-    whole = left = math.fsum(weight for _, _, weight in runs)
+def delayed_steps(runs: Sequence[tuple[float, float]]) -> _Steps:
+    """The product-limit estimate with delayed entry: each run is given with the length from which on it counts. Of a
+    bound, the length is negative.
+
+    At each length at which a run ends, it is compared with the runs that count there: those that are not shorter, and
+    that count from that length on or before. Where no other one counts, although longer ones are known, it takes half
+    of the share, and not all of it."""
+    ends = sorted((abs(length), length < 0) for length, _ in runs)
+    entries = sorted(entry for _, entry in runs)
     times: list[float] = []
     shares: list[float] = []
-    share = 1.0
-    for length, is_bound, weight in runs:
-        after = left - weight
+    share, last = 1.0, len(ends) - 1
+    # Of equal lengths, those that ended come first: a bound is longer.
+    for shorter, (length, is_bound) in enumerate(ends):
         if not is_bound:
-            share = share * after / left if after > _ROUNDING else 0.0
+            counting = bisect_right(entries, length) - shorter
+            share *= (counting - 1) / counting if counting > 1 or shorter == last else 0.5
             times.append(length)
             shares.append(share)
-        left = after
-    # The effective number of runs; as there are bounds, more than those that ended.
-    count = math.ceil(whole * whole / math.fsum(weight * weight for _, _, weight in runs))
-    return _Steps(times, shares, runs[-1][0], count)
+    return _Steps(times, shares, ends[-1][0], len(ends))
 
 
 @lru_cache(maxsize=RUNS_KEPT)
@@ -471,48 +468,47 @@ class RunEstimate(msgspec.Struct, frozen=True):
 # --- Learning ---------------------------------------------------------------------------------------------------------
 
 
-class PastRuns:
-    """The last runs of a class, with the times at which they were learned: 16 bytes for a run, and 32 more for each of
-    the last ones where an estimate has needed their order."""
+def _length_at(time: int, length: float, began: int, until: int) -> float:
+    """The length that a run had at a time, if it has another one at `until`; 0 before it began."""
+    return length * min(1.0, max(0, time - began) / max(1, until - began))
 
-    __slots__ = ("_added", "_ends", "_lengths", "_noted", "_ordered", "_steps", "_unnoted", "count")
+
+class PastRuns:
+    """The last runs of a class, with the times at which they began and were learned: 24 bytes for a run, and 32 more
+    for each of the last ones where an estimate has needed their order."""
+
+    __slots__ = ("_added", "_begins", "_ends", "_lengths", "_ordered", "_steps", "count")
 
     def __init__(self) -> None:
         self.count = 0  # of the last runs
         self._lengths = array("d")  # negative for a bound
+        self._begins = array("q")
         self._ends = array("q")
         # The lengths of the last runs in ascending order, but for those that were added since.
         self._ordered: list[float] | None = None
         self._added = 0
         self._steps: _Steps | None = None
-        # When each _NOTED_RUNS of all runs had ended; and how many have ended since the last of these times.
-        self._noted: array[int] | None = None
-        self._unnoted = 0
 
-    def add(self, length: float, ended: int) -> None:
-        """Add a run; of a bound, the length is negative."""
+    def add(self, length: float, seconds: int, ended: int) -> None:
+        """Add a run, of so many seconds; of a bound, the length is negative."""
         self._lengths.append(length)
+        self._begins.append(ended - seconds)
         self._ends.append(ended)
         self._added += 1
         self._steps = None
         if self.count < RUNS_KEPT:
             self.count += 1
         if len(self._ends) > _REMEMBERED + _REMEMBERED // 4:
-            del self._lengths[:-_REMEMBERED], self._ends[:-_REMEMBERED]
-        self._unnoted += 1
-        if self._unnoted == _NOTED_RUNS:
-            self._unnoted = 0
-            if self._noted is None:
-                self._noted = array("q")
-            self._noted.append(ended)
-            del self._noted[:-_NOTED_MAX]
+            del self._lengths[:-_REMEMBERED], self._begins[:-_REMEMBERED], self._ends[:-_REMEMBERED]
 
-    def ended_since(self, time: int) -> int:
-        """How many runs ended after a time: at least so many, also of those that are not kept."""
-        noted = self._noted
-        groups = 0 if noted is None else len(noted) - bisect_right(noted, time)
-        # Of the first of these groups, some runs may have ended before.
-        return self._unnoted + _NOTED_RUNS * (groups - 1) if groups else 0
+    def forgotten(self) -> int | None:
+        """When the last of the runs ended that are not kept; None if all are."""
+        return self._ends[-RUNS_KEPT - 1] if len(self._ends) > RUNS_KEPT else None
+
+    def entries(self, since: int) -> Iterator[tuple[float, float]]:
+        """The lengths of the last runs, negative for bounds, each with the length that it had at a time."""
+        last = zip(self._lengths[-RUNS_KEPT:], self._begins[-RUNS_KEPT:], self._ends[-RUNS_KEPT:], strict=True)
+        return ((length, _length_at(since, abs(length), began, ended)) for length, began, ended in last)
 
     def latest(self) -> Sequence[float]:
         """The lengths of the last runs; negative for bounds."""
@@ -566,37 +562,36 @@ class OpenRuns:
     """Runs that have not ended yet: each is one of at least what it has lasted [RT6]. They are of one moment, `now` in
     seconds, so that estimates by them are kept with them.
 
-    A class keeps its last runs. Of many more that ended since an open run began, it keeps only a part, so the open run
-    counts for the same part. Otherwise the few long runs of weeks, which are still open, would be compared with the
-    short runs of the last hour."""
+    A class keeps its last runs. Those that ended before them are forgotten, so that what a run lasted in that time
+    cannot be compared with them: it counts only from the length on that it had then. Otherwise the long runs of weeks,
+    which are still open, would be compared with the short runs of the last hour."""
 
     def __init__(self, now: int) -> None:
         self.now = now
-        # The lengths of each class; negative, as those of bounds are.
-        self._lengths: defaultdict[PastRuns, list[float]] = defaultdict(list)
-        # Those that count in part: how long each has lasted, and its weight.
-        self._in_part: defaultdict[PastRuns, list[tuple[float, float]]] = defaultdict(list)
+        # The length of each run of a class, negative, as those of bounds are; and when it began.
+        self._runs: defaultdict[PastRuns, list[tuple[float, int]]] = defaultdict(list)
         self._steps: dict[PastRuns, _Steps] = {}
         self.estimates: dict[tuple[_Likeness, int | None], RunEstimate] = {}
 
     def add(self, kept: PastRuns, length: float, began: int) -> None:
         """Add a run of a class that has lasted for `length`."""
-        since = kept.ended_since(began)
-        if since > RUNS_KEPT:
-            self._in_part[kept].append((length, RUNS_KEPT / since))
-        else:
-            self._lengths[kept].append(-length)
+        self._runs[kept].append((-length, began))
 
     def steps(self, kept: PastRuns) -> _Steps:
         """The distribution of the last runs of a class, and of those that have not ended."""
-        if kept not in self._lengths and kept not in self._in_part:
+        runs = self._runs.get(kept)
+        if runs is None:
             return kept.steps()
         found = self._steps.get(kept)
         if found is None:
-            # The longest ones, if they are many.
-            lengths = (*kept.latest(), *sorted(self._lengths.get(kept, ()))[:RUNS_KEPT])
-            in_part = self._in_part.get(kept)
-            found = self._steps[kept] = _weighted_steps(lengths, in_part) if in_part else _product_limit(lengths)
+            since = kept.forgotten()
+            if since is None:
+                # The longest ones, if they are many.
+                found = _product_limit((*kept.latest(), *sorted(length for length, _ in runs)[:RUNS_KEPT]))
+            else:
+                lasting = ((length, _length_at(since, -length, began, self.now)) for length, began in runs)
+                found = delayed_steps((*kept.entries(since), *lasting))
+            self._steps[kept] = found
         return found
 
 
@@ -623,16 +618,17 @@ class RunTimes:
         last, ended = found[-1], max(attempt.released or 0 for attempt in record.attempts)
         classes = _classes(*_likeness(record))
         self._learn_level(record, classes, last)
+        seconds = [int(run.value) for run in found]
         lengths = [-run.value if run.is_bound else run.value for run in found]
         for key in (*classes.like, *classes.like_with, *classes.of_user, *classes.fallbacks):
-            self._add(key, lengths, ended)
+            self._add(key, lengths, seconds, ended)
         if record.expected_seconds:
-            self._add(classes.expected, [lengths[-1] / record.expected_seconds], ended)
+            self._add(classes.expected, [lengths[-1] / record.expected_seconds], seconds[-1:], ended)
         if record.limit_seconds:
             # A run that its limit ended took all of it.
             ratio = [min(1.0, last.value / record.limit_seconds)]
             for key in (*classes.of_user_limits, classes.limits):
-                self._add(key, ratio, ended)
+                self._add(key, ratio, seconds[-1:], ended)
 
     def _learn_level(self, record: WorkloadRecord, classes: _Classes, run: Run) -> None:
         """Compare a run with the estimate that there was when its Workload was submitted [RT11].
@@ -661,7 +657,7 @@ class RunTimes:
             self._correlation.learn(classes.like_it[0], record.submitted, self._shift.covered(level))
         self._shift = self._shift.learned(level, is_bound=run.is_bound and not by_limit)
 
-    def _add(self, key: ClassKey, lengths: Iterable[float], ended: int) -> None:
+    def _add(self, key: ClassKey, lengths: Iterable[float], seconds: Iterable[int], ended: int) -> None:
         kept = self._classes.get(key)
         if kept is None:
             kept = self._classes[key] = PastRuns()
@@ -669,8 +665,8 @@ class RunTimes:
                 self._classes.popitem(last=False)
         else:
             self._classes.move_to_end(key)
-        for length in lengths:
-            kept.add(length, ended)
+        for length, each in zip(lengths, seconds, strict=True):
+            kept.add(length, each, ended)
 
     def estimate(self, record: WorkloadRecord, running: OpenRuns | None = None) -> RunEstimate | None:
         """The estimate of a Workload, also by runs that have not ended yet; None if nothing is known [RT3]."""
