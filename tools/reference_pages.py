@@ -330,7 +330,9 @@ def migration_page() -> Iterator[str]:
     )
     yield (
         "4. `pykueue install --config FILE --image IMAGE` ([the image](cluster.md)). Roles, Services and webhooks of"
-        " the same names are updated. The manager reads all reservations before its first decision.\n"
+        " the same names are updated. The manager reads all reservations before its first decision. Without `--config`"
+        " only `batch/job` is queued, as with a Configuration that names no frameworks; the published manifests of"
+        " Kueue enable further ones, such as pods, Deployments and RayJobs.\n"
     )
     yield (
         "5. To go back: `pykueue uninstall` keeps every object. Apply Kueue's manifests, and its manager reads them.\n"
