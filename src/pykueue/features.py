@@ -7,8 +7,7 @@ off. tests/project/test_gates.py compares this table with what the code reads.
 A gate is on only if it is implemented: `default` is the value here, `in_kueue` the default of Kueue where that differs.
 A gate that only changes the speed of Kueue (`speed_only`) can be set and changes nothing here; a notice is logged.
 
-The defaults are those of Kueue 0.20. In 0.19 these are off: `RecomputeAssignmentUponPreemptionTargetsOverlap`,
-`UnadmittedWorkloadsObservability` and `WorkloadPriorityClassDefaulting`.
+The defaults are those of Kueue 0.20; the stages name the earlier versions in which a gate is off.
 
 Where the defaults differ from Kueue's: gates that are not implemented are off;
 `ManagedJobsNamespaceSelectorAlwaysRespected` is off and can be changed, because a job that names a queue is managed in

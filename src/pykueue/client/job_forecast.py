@@ -39,8 +39,8 @@ class QueueForecasts:
 
 
 class JobForecast(ForecastItem, frozen=True):
-    """When a waiting job is expected to start, when that was computed, and why it is older than it should be; `warning`
-    is empty if it is not."""
+    """When a waiting job is expected to start, and when that was computed. `warning` has the reason if it is outdated,
+    and is empty otherwise."""
 
     made: Time = ""
     warning: str = ""

@@ -288,11 +288,7 @@ def _off_hold(matched: _MatchedJob) -> Actions:
     job, workload = matched.job, matched.workload
     if not job.may_be_on_hold or job.is_active() or not states.is_on_hold(workload):
         return ()
-    why = "Workload no longer on hold; waiting for quota reservation"
-    changes = reservation.clear(
-        workload, QuotaReservedReason.PENDING_EVALUATION, why, matched.options.lifecycle, matched.now
-    )
-    return (ChangeWorkload(workload, changes),)
+    return (ChangeWorkload(workload, reservation.off_hold(workload, matched.options.lifecycle, matched.now)),)
 
 
 def _job_finished(matched: _MatchedJob) -> StepResult:

@@ -49,7 +49,6 @@ _GROUPED: Final = (labels.POD_GROUP_NAME, labels.PREBUILT_WORKLOAD_NAME)
 _TEMPLATE: Final = ("spec", "template")
 _REPLICAS: Final = "spec.replicas"
 _ON_HOLD: Final = "StatefulSet scaled to zero; workload on hold"
-_OFF_HOLD: Final = "Workload no longer on hold; waiting for quota reservation"
 
 
 class StatefulSet(PodParent):
@@ -247,8 +246,7 @@ class StatefulSet(PodParent):
     def _resumed(self, workload: kueue.Workload, options: IntegrationOptions, now: Nanoseconds) -> Actions:
         if not states.is_on_hold(workload):
             return ()
-        changes = reservation.clear(workload, QuotaReservedReason.PENDING_EVALUATION, _OFF_HOLD, options.lifecycle, now)
-        return (ChangeWorkload(workload, changes),)
+        return (ChangeWorkload(workload, reservation.off_hold(workload, options.lifecycle, now)),)
 
     # --- Its pods -----------------------------------------------------------------------------------------------------
 

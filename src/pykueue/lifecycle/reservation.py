@@ -151,6 +151,12 @@ def clear(
     return (*made, *admitted(workload_changes.apply_to(workload, made, now), options, now))
 
 
+def off_hold(workload: Workload, options: LifecycleOptions, now: Nanoseconds) -> Changes:
+    """A Workload that its owner held may get quota again."""
+    message = "Workload no longer on hold; waiting for quota reservation"
+    return clear(workload, QuotaReservedReason.PENDING_EVALUATION, message, options, now)
+
+
 def give_up(workload: Workload, message: str, options: LifecycleOptions, now: Nanoseconds) -> Changes:
     """A reservation that no longer holds when the last check turns Ready [LC22]: requeued, with its checks reset."""
     reset = checks.with_checks(workload, checks.reset(workload.status.admission_checks, now))

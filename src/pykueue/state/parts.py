@@ -102,7 +102,7 @@ class WorldParts:
     def forget_replaced(self, key: str) -> None:
         """Record that a slice has no quota any more, whatever becomes of the one that replaces it."""
         if self._replaced:
-            self._replaced = {by: slice for by, slice in self._replaced.items() if slice.key != key}
+            self._replaced = {by: old for by, old in self._replaced.items() if old.key != key}
 
     def settle(self, now: Nanoseconds) -> None:
         """Bring cohort trees and queues up to date with everything that was put and dropped, and with the windows of
