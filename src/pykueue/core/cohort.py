@@ -111,6 +111,11 @@ class CohortTree:
             node._add_number()
         return len(self.pairs) - 1
 
+    def clear_usage(self) -> None:
+        """Set the usage of every node to 0."""
+        for node in self.nodes:
+            node.usage = [0] * len(self.pairs)
+
     def without_usage(self) -> CohortTree:
         """A copy of the tree without usage, with the same numbers."""
         copy = CohortTree()

@@ -473,8 +473,7 @@ class Structure:
             self.snapshot.end(queue, reservation)
             return
         tree = queue.node.tree
-        for node in tree.nodes:
-            node.usage[:] = [0] * len(node.usage)
+        tree.clear_usage()
         for name in tree.queues:
             of_tree = self._queues_by_name[name]
             for left in of_tree.reservations.values():
