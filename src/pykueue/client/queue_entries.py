@@ -12,13 +12,12 @@ from kubemachinery import codec
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import kube, kueue, labels
+from pykueue.api import kube, kueue, labels, workload_owners
 from pykueue.client import job_status, listing, queued_job, unqueued
 from pykueue.client.job_status import JobState, QueuedJobStatus
 from pykueue.client.queued_job import PODS, WORKLOADS
 from pykueue.client.run_facts import NO_RUN, RunFacts
 from pykueue.client.unqueued import Unqueued
-from pykueue.jobs import workload_owners
 
 if TYPE_CHECKING:
     from pykueue.history.documents import JobRecord
