@@ -173,7 +173,8 @@ class HistoryRecorder:
         after = records.observe(before, workload, self._now(), user_label=self._options.user_label)
         if after.ended is not None and after.exit_code is None:
             after = self._with_exit_code(after, workload)
-            self._note_exit_code(workload, is_known=after.exit_code is not None)
+            is_known = after.exit_code is not None or after.outcome is records.Outcome.REPLACED
+            self._note_exit_code(workload, is_known=is_known)
         if after is before:
             return
         self._records[uid] = after
@@ -205,8 +206,10 @@ class HistoryRecorder:
 
     def _with_exit_code(self, record: WorkloadRecord, workload: kueue.Workload) -> WorkloadRecord:
         """Return the record with the exit code of the pods: of the container that failed last, or 0 if containers ended
-        and none failed. One of which no end was recorded makes the end of the record inexact."""
-        if self._pods is None:
+        and none failed, or the Workload succeeded after all [HI12]. One of which no end was recorded makes the end of
+        the record inexact."""
+        # The job of a slice that was replaced goes on.
+        if self._pods is None or record.outcome is records.Outcome.REPLACED:
             return record
         pods = [pod for uid in _owner_uids(workload) for _, pod in self._pods.by_index("owner", uid)]
         ended = [
@@ -216,7 +219,7 @@ class HistoryRecorder:
             if status.state is not None and (state := status.state.terminated) is not None
         ]
         failed = [each for each in ended if each[1]]
-        if not failed:
+        if not failed or record.outcome is records.Outcome.SUCCEEDED:
             return records.with_exit_code(record, 0 if ended else None)
         _, code, is_unknown = max(failed)
         return records.with_exit_code(record, code, is_end_known=not is_unknown)
