@@ -184,6 +184,8 @@ def _print(
             _write(file, csv_text(list(chosen), values))
         case "swf":
             trace = swf.trace(rows, swf_processor)
+            if left_out := sum(row.ended is None for row in rows):
+                click.echo(f"left out {wording.counted(left_out, 'job')} without an end", err=True)
             _write(file, trace.text)
             if file is not None:
                 file.with_name(f"{file.name}.names.json").write_text(trace.names_text)
