@@ -89,6 +89,23 @@ def test_all_closed_gates_are_reported_and_opened_together() -> None:
     assert [part.how() for part in only.changes][3] == "kubectl label --overwrite namespace ns team=a"
 
 
+def test_the_cause_of_a_deactivation_by_the_manager_is_reported() -> None:
+    case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 1, 0, 1),), False))
+    message = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
+    evicted = meta.Condition(
+        type="Evicted", status="True", reason="DeactivatedDueToRequeuingLimitExceeded", message=message
+    )
+    objects = [
+        msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, conditions=(evicted,)))
+        if isinstance(thing, kueue.Workload)
+        else thing
+        for thing in changed(case, kueue.Workload, active=False).objects
+    ]
+    assert explain(case.with_objects(iter(objects)), "ns/w1", NOW).causes == (
+        "it is deactivated due to exceeding the maximum number of re-queuing retries",
+    )
+
+
 def test_a_missing_queue_is_reported_and_created_where_one_cluster_queue_exists() -> None:
     case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 1, 0, 1),), False))
     without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kueue.LocalQueue))

@@ -137,4 +137,17 @@ def test_an_explanation_without_a_forecast_has_the_reason() -> None:
             finally:
                 await client.close()
 
-    assert explain.forecast_lines(asyncio.run(found())) == ["", "When", "  no forecast: too long"]
+    assert explain.forecast_lines(asyncio.run(found())) == ["  no forecast: too long"]
+
+
+def test_a_planned_start_and_a_forecast_are_in_one_section() -> None:
+    tree: Tree = {
+        "workload": "ns/w", "state": "Pending", "startsNext": False, "clusterQueue": "q", "localQueue": "main",
+        "position": None, "warnings": [], "causes": ["it waits"], "notCounted": [], "ahead": [], "holders": [],
+        "suggestions": [], "search": "",
+    }  # fmt: skip
+    when = ["When", "  its start is planned", "  no forecast: too long"]
+    planned = explain.text_lines(explain.Explained({**tree, "plannedStart": "its start is planned"}, None, "too long"))
+    assert [line for line in planned if line.startswith("When")] == ["When"]
+    assert planned[planned.index("When") :] == when
+    assert explain.text_lines(explain.Explained(tree, None, "too long"))[-3:] == ["", "When", "  no forecast: too long"]

@@ -83,6 +83,14 @@ class Life:
     def deleting(self, at: int) -> kueue.Workload:
         return self._next(metadata=replace(self.workload.metadata, deletion_timestamp=_text(at)))
 
+    def resized(self, pods: int) -> kueue.Workload:
+        """Another number of pods in the specification, and in the assignment of an elastic job."""
+        self.pods = pods
+        (pod_set,) = self.workload.spec.pod_sets
+        spec = replace(self.workload.spec, pod_sets=(replace(pod_set, count=pods),))
+        self.workload = replace(self.workload, spec=spec)
+        return self._next()
+
     def touched(self) -> kueue.Workload:
         """A write that changes nothing that is recorded."""
         return self._next()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from history.lives import START, Life
@@ -106,6 +107,21 @@ def test_the_size_of_the_machine_in_a_trace_is_what_was_in_use_at_a_time() -> No
     trace = swf.trace([shown("a", 20), shown("b", 10)])
     # Two jobs of 4 cpus, submitted and started together.
     assert "; MaxProcs: 8" in trace.text.splitlines()
+
+
+def test_a_partly_admitted_job_has_fewer_processors_in_a_trace_than_it_asked_for() -> None:
+    life = Life(pods=4)
+    record = records.observe(None, life.reserved(0, count=3), START)
+    for workload in (life.admitted(0), life.reclaimable(2), life.finished(10)):
+        record = records.observe(record, workload, START + 5)
+    (job,) = swf.read(swf.trace([documents.record_document(record, START)]).text, "trace").jobs
+    assert (job.processors, job.requested_processors) == (3, 4)
+
+
+def test_a_job_without_quota_for_its_processors_has_those_that_it_asked_for() -> None:
+    record = msgspec.structs.replace(shown("a", 20), requests={"cpu": "4", "example.com/npu": "2"})
+    (job,) = swf.read(swf.trace([record]).text, "trace").jobs
+    assert (job.processors, job.requested_processors) == (2, 2)
 
 
 def test_a_resource_that_no_job_requests_is_refused_as_processors() -> None:

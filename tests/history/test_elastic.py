@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubemachinery.meta import SECOND, parse_time
+from pykueue.client.job_status import JobState
 from pykueue.history.documents import JobRecord
 from pykueue.testing import system
 
@@ -58,3 +59,29 @@ def test_elastic_job_that_grows_has_two_linked_records_and_is_charged_once() -> 
         assert first.ran_seconds * 2 == pod_seconds(first)
         assert second.ran_seconds * 4 == pod_seconds(second)
         assert abs(first.ran_seconds + second.ran_seconds - 202) <= 2
+
+
+def test_slice_that_was_replaced_has_no_exit_code_of_pods_that_are_scaled_down_later() -> None:
+    with system() as kueue:
+        kueue.apply(JOB)
+        for parallelism in (4, 3):
+            kueue.advance(100)
+            kueue.patch("job", "grows", {"spec": {"parallelism": parallelism}})
+        kueue.advance(100)
+        first, second = kueue.history()
+        assert (first.state, first.exit_code) == ("Replaced", None)
+        # The slice was submitted with four pods; its last pod is not charged any more.
+        assert (second.pods, second.requests) == (4, {"cpu": "4"})
+        assert [usage.amount for usage in second.attempts[-1].usage] == ["4", "3"]
+
+
+def test_queue_shows_an_elastic_job_once_and_not_its_replaced_slices() -> None:
+    with system() as kueue:
+        kueue.apply(JOB)
+        kueue.advance(100)
+        kueue.patch("job", "grows", {"spec": {"parallelism": 4}})
+        kueue.advance(100)
+        assert [record.state for record in kueue.history()] == ["Replaced", "Running"]
+        assert [(entry.name, entry.status.state, entry.pods) for entry in kueue.queue(all=True)] == [
+            ("grows", JobState.RUNNING, 4)
+        ]

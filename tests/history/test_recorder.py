@@ -119,13 +119,22 @@ async def test_the_end_of_a_job_without_a_manager_has_its_own_time(made: World) 
 
 @scenario
 async def test_an_exit_code_that_is_seen_after_the_end_is_recorded(made: World) -> None:
-    """The watch of pods may be behind that of Workloads; here the pod itself ends after its Workload."""
+    assert await exit_code_after_the_end(made, "Failed") == 3
+
+
+@scenario
+async def test_the_exit_code_of_a_job_that_succeeded_after_a_retry_is_zero(made: World) -> None:
+    assert await exit_code_after_the_end(made, "Succeeded") == 0
+
+
+async def exit_code_after_the_end(made: World, reason: str) -> int | None:
+    """The watch of pods may be behind that of Workloads; here the pod itself fails after its Workload ended."""
     async with made.manager():
         await made.submit("train", 1000)
         (workload,) = map(msgspec.json.decode, (await made.api.list(WORKLOADS)).items)
         (pod,) = map(msgspec.json.decode, (await made.api.list(PODS)).items)
         now = meta.format_time(made.clock.now())
-        finished = {"type": "Finished", "status": "True", "reason": "Failed", "message": "", "lastTransitionTime": now}
+        finished = {"type": "Finished", "status": "True", "reason": reason, "message": "", "lastTransitionTime": now}
         ended = {"status": {"conditions": [*workload["status"]["conditions"], finished]}}
         await made.api.patch(WORKLOADS, workload["metadata"]["name"], ended, "default", subresource="status")
         await asyncio.sleep(5)
@@ -135,7 +144,7 @@ async def test_an_exit_code_that_is_seen_after_the_end_is_recorded(made: World) 
         patch = {"status": {"phase": "Failed", "containerStatuses": [{**status, "state": {"terminated": failed}}]}}
         await made.api.patch(PODS, pod["metadata"]["name"], patch, "default", subresource="status")
         await asyncio.sleep(5)
-        assert (await made.record("train")).exit_code == 3
+        return (await made.record("train")).exit_code
 
 
 @scenario

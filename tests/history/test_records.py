@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from history.lives import START, Life
-from pykueue.history import records
+from kubemachinery import meta
+from pykueue.api import kueue, labels
+from pykueue.history import queries, records
 from pykueue.history.records import Outcome, WorkloadRecord
 
 
-def fold(*states: tuple[object, int]) -> WorkloadRecord:
+def fold(*states: tuple[object, int], record: WorkloadRecord | None = None) -> WorkloadRecord:
     """The record after states, each with the time at which it was seen."""
-    record: WorkloadRecord | None = None
     for workload, seen in states:
         record = records.observe(record, workload, START + seen)  # type: ignore[arg-type]
     assert record is not None
@@ -80,6 +83,42 @@ def test_a_partly_admitted_workload_is_charged_for_its_admitted_pods() -> None:
     life.reserved(0, count=3)
     record = fold((life.admitted(0), 0), (life.finished(10), 10))
     assert spans(record) == [(0, 10, 3000)]
+
+
+def test_pod_sets_that_change_without_quota_are_those_of_the_record() -> None:
+    life = Life(pods=4)
+    record = fold((life.workload, 0), (life.resized(3), 5))
+    assert (record.pods, queries.requested(record)) == (3, {"cpu": 3000})
+    # With quota they stay as they were submitted, and the usage follows; without it they change again.
+    record = fold((life.started(10), 10), (life.resized(2), 20), (life.evicted(30), 30), record=record)
+    assert (record.pods, queries.requested(record)) == (3, {"cpu": 3000})
+    record = fold((life.released(31), 31), (life.touched(), 32), record=record)
+    assert (record.pods, queries.requested(record)) == (2, {"cpu": 2000})
+
+
+def test_pod_sets_that_were_never_changed_are_not_read_again() -> None:
+    life = Life(pods=4)
+    life.workload = replace(life.workload, metadata=replace(life.workload.metadata, generation=1))
+    record = fold((life.workload, 0))
+    assert fold((life.touched(), 1), record=record).shape is record.shape
+
+
+def group(*pods: str) -> kueue.Workload:
+    owners = tuple(meta.OwnerReference(api_version="v1", kind="Pod", name=name, uid=f"uid-{name}") for name in pods)
+    found = Life(name="trainers").workload
+    return replace(found, metadata=replace(found.metadata, owner_references=owners))
+
+
+def test_the_record_of_a_group_of_pods_has_the_name_of_the_group() -> None:
+    record = fold((group("a", "b"), 0))
+    assert (record.job, record.job_kind) == ("trainers", "pod")
+
+
+def test_the_record_of_a_job_whose_pods_own_the_workload_has_the_name_of_the_job() -> None:
+    found = group("web-0", "web-1")
+    owner = {labels.JOB_OWNER_GVK: "apps/v1, Kind=StatefulSet", labels.JOB_OWNER_NAME: "web"}
+    record = fold((replace(found, metadata=replace(found.metadata, annotations=owner)), 0))
+    assert (record.job, record.job_kind) == ("web", "statefulset.apps")
 
 
 def test_a_workload_deleted_while_it_waits_has_waited_until_then() -> None:

@@ -157,8 +157,8 @@ def test_retention_keeps_the_records_of_present_workloads(store: HistoryStore) -
 def test_the_name_of_a_user_is_replaced_everywhere_and_usage_is_kept(store: HistoryStore, tmp_path: Path) -> None:
     store.save([ended("a", user="person@example.org"), ended("b", user="bob")])
     before = sum(store.usage(RecordFilter(), START + 100).values())
-    assert store.anonymize("person@example.org") == 1
-    assert store.anonymize("person@example.org") == 0
+    assert store.anonymize("person@example.org") == (1, 1)
+    assert store.anonymize("person@example.org") == (0, 0)
     assert sum(store.usage(RecordFilter(), START + 100).values()) == before
     assert store.check() == []
     store.close()
@@ -166,6 +166,20 @@ def test_the_name_of_a_user_is_replaced_everywhere_and_usage_is_kept(store: Hist
     connection.execute("VACUUM")
     connection.close()
     assert b"person@example.org" not in (tmp_path / "history.db").read_bytes()
+
+
+def test_the_name_of_a_user_is_replaced_in_usage_that_has_outlived_its_records(store: HistoryStore) -> None:
+    store.save([ended("a", user="ana")])
+    assert store.purge(START + 30 * DAY_SECONDS) == 1
+    assert store.anonymize("ana") == (0, 1)
+    (key,) = store.usage(RecordFilter(), START + 100)
+    assert key.user.startswith("user-")
+
+
+def test_records_without_a_user_get_no_name(store: HistoryStore) -> None:
+    store.save([ended("a", user="")])
+    assert store.anonymize("") == (0, 0)
+    assert [record.user for record in store.select(RecordFilter())[0]] == [""]
 
 
 def test_a_queue_named_like_the_user_keeps_its_name(store: HistoryStore) -> None:
@@ -264,7 +278,7 @@ def test_a_damaged_page_is_found_when_the_file_is_opened(tmp_path: Path, store: 
     content = bytearray(path.read_bytes())
     content[8192 * 5 : 8192 * 6] = bytes(8192)
     path.write_bytes(content)
-    with pytest.raises(DamagedStoreError):
+    with pytest.raises(DamagedStoreError, match=r"history\.db: the file is damaged: "):
         HistoryStore(path)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubemachinery.meta import ObjectMeta, OwnerReference
-from pykueue.api import kueue, labels
-from pykueue.jobs import workload_owners
+from pykueue.api import kueue, labels, workload_owners
 
 
 def owner(kind: str, name: str, *, controller: bool | None = None) -> OwnerReference:

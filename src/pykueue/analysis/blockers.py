@@ -42,7 +42,7 @@ _REFUSING_STATES: Final = (kueue.CheckState.RETRY, kueue.CheckState.REJECTED)
 
 def _own(workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds) -> Iterator[AdmissionBlocker]:
     if not states.is_active(workload):
-        yield AdmissionBlocker("it is deactivated", object_changes.ActivateWorkload(states.key(workload)))
+        yield AdmissionBlocker(_deactivated(workload), object_changes.ActivateWorkload(states.key(workload)))
     if states.is_gated(workload, gates_count=policy.admission_gated_by):
         yield AdmissionBlocker(f"its admission is gated by {workload.metadata.annotations[labels.ADMISSION_GATED_BY]}")
     if states.is_on_hold(workload):
@@ -64,6 +64,15 @@ def _own(workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds) -
     failed = [check.name for check in workload.status.admission_checks if check.state in _REFUSING_STATES]
     if failed:
         yield AdmissionBlocker(f"admission checks are Retry or Rejected: {', '.join(failed)}")
+
+
+def _deactivated(workload: kueue.Workload) -> str:
+    """That it is deactivated, with the cause if the manager deactivated it: `it is deactivated due to …`."""
+    evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
+    is_cause = evicted is not None and evicted.status == ConditionStatus.TRUE
+    cause = evicted.message if evicted is not None and is_cause else ""
+    begin = "The workload is deactivated"
+    return f"it is deactivated{cause.removeprefix(begin)}" if cause.startswith(begin) else "it is deactivated"
 
 
 def _of_queues(objects: Objects, references: References, workload: kueue.Workload) -> Iterator[AdmissionBlocker]:

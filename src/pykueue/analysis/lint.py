@@ -29,13 +29,14 @@ from pykueue.api import (
     nodes,
     registry,
     validation,
+    workload_owners,
 )
 from pykueue.api.quota_schedule import QuotaSchedule, ScheduledResource, ScheduleOnStart
 from pykueue.calendars import CalendarError
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, Decision
-from pykueue.jobs import offline, workload_owners
+from pykueue.jobs import offline
 from pykueue.lifecycle import states
 from pykueue.state import workload_info
 

@@ -64,9 +64,8 @@ def jobs() -> Complete:
 
         from kubemachinery import codec
         from kubemachinery.client.client import METADATA_OF_ALL
-        from pykueue.api import kueue
+        from pykueue.api import kueue, workload_owners
         from pykueue.client.queued_job import JOBS, WORKLOADS
-        from pykueue.jobs import workload_owners
 
         async def work(client: ApiClient, target: ClientConfig) -> list[str]:
             where = context.params.get("namespace") or target.namespace

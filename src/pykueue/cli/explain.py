@@ -56,7 +56,7 @@ def command(
     if found is None:
         return
     if output == "text":
-        for line in [*lines(found.tree), *run_time_lines(found.estimate), *forecast_lines(found.when)]:
+        for line in text_lines(found):
             click.echo(line)
         return
     from kubemachinery import codec
@@ -76,6 +76,14 @@ class Explained(NamedTuple):
     estimate: RunTimeEstimate | None = None
     # The sentence why there is none, if it could not be computed.
     when: tuple[ForecastDocument, ForecastItem] | str | None = None
+
+
+def text_lines(found: Explained) -> list[str]:
+    """The explanation as lines of text, with one section "When" for a planned start and a forecast."""
+    forecast, estimate = forecast_lines(found.when), run_time_lines(found.estimate)
+    if found.tree.get("plannedStart"):
+        return [*lines(found.tree, forecast), *estimate]
+    return [*lines(found.tree), *estimate, *(["", "When", *forecast] if forecast else ())]
 
 
 async def _served(client: ApiClient, namespace: str, named: Named, suggests: bool) -> Explained | None:
@@ -169,8 +177,8 @@ def forecast_lines(found: tuple[ForecastDocument, ForecastItem] | str | None) ->
     if isinstance(found, str):
         from pykueue.client import job_forecast
 
-        return ["", "When", f"  no forecast: {found.removeprefix(job_forecast.NO_FORECAST)}"]
-    return ["", "When", *(f"  {line}" for line in words.lines(*found, datetime.now().astimezone()))]
+        return [f"  no forecast: {found.removeprefix(job_forecast.NO_FORECAST)}"]
+    return [f"  {line}" for line in words.lines(*found, datetime.now().astimezone())]
 
 
 def run_time_lines(estimate: RunTimeEstimate | None) -> list[str]:
@@ -264,15 +272,15 @@ _PENDING: Final = "Pending"
 _SHOWN: Final = 5
 
 
-def lines(tree: Tree) -> list[str]:
-    """An explanation (`Explanation.tree`) as lines of text."""
+def lines(tree: Tree, forecast: Iterable[str] = ()) -> list[str]:
+    """An explanation (`Explanation.tree`) as lines of text; the lines of a forecast follow its planned start."""
     shown = [_heading(tree)]
     if tree["warnings"]:
         shown += ["", "Warning", *(f"  {warning}" for warning in tree["warnings"])]
     if tree["causes"]:
         shown += ["", "Why", *(f"  {cause}" for cause in tree["causes"])]
     if tree.get("plannedStart"):
-        shown += ["", "When", f"  {tree['plannedStart']}"]
+        shown += ["", "When", f"  {tree['plannedStart']}", *forecast]
     if advice := tree.get("advice"):
         shown += ["", "What would let it in", *(f"  {number}. {each}" for number, each in enumerate(advice, 1))]
     if tree["notCounted"]:

@@ -184,6 +184,8 @@ def _print(
             _write(file, csv_text(list(chosen), values))
         case "swf":
             trace = swf.trace(rows, swf_processor)
+            if left_out := sum(row.ended is None for row in rows):
+                click.echo(f"left out {wording.counted(left_out, 'job')} without an end", err=True)
             _write(file, trace.text)
             if file is not None:
                 file.with_name(f"{file.name}.names.json").write_text(trace.names_text)
@@ -291,8 +293,11 @@ def check(file: Path | None) -> None:
 @click.option("--user", required=True, help="The user whose name is replaced.")
 def purge(file: Path | None, user: str) -> None:
     """Replace the name of a user by a hash of it, while no server uses the file. Usage by day is kept."""
+    if not user:
+        raise UsageError("--user: the name is empty")
     with _opened(file) as store:
-        count = store.ask(lambda one: one.anonymize(user))
-    if not count:
+        count, days = store.ask(lambda one: one.anonymize(user))
+    if not count and not days:
         raise NegativeResult(f"no record names the user {user}")
-    click.echo(f"replaced the name in {wording.counted(count, 'record')}")
+    usage = "" if count else " and in usage by day"
+    click.echo(f"replaced the name in {wording.counted(count, 'record')}{usage}")

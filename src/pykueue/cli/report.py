@@ -35,7 +35,8 @@ def command() -> None:
     "--by",
     default="queue",
     show_default=True,
-    help="What to group by, separated by commas: day, namespace, queue, clusterqueue, user, flavor.",
+    help="What to group by, separated by commas: day, namespace, queue, clusterqueue, user, flavor. With -A, queue has"
+    " its namespace.",
 )
 @_OUTPUT
 @connects_but("user")
@@ -46,13 +47,15 @@ def usage(connection: Connection, all_namespaces: bool, output: str, **filters: 
     pykueue report usage --by queue,day --since 2026-11-01 -o csv
     """
 
+    by = _words(filters["by"], all_namespaces=all_namespaces)
+    filters["by"] = ",".join(by)
+
     async def work(client: ApiClient, namespace: str) -> list[UsageItem]:
         from pykueue.client import job_history
 
         return await job_history.usage(client, request(filters, "" if all_namespaces else namespace), warn_not_stored)
 
     items = connection.talk(work)
-    by = _words(filters["by"])
     rows = _usage_rows(items, is_table=output == "table")
     _print([*by, "resource", "hours"], rows, output, "no usage in this time window; usage is counted in whole seconds")
 
@@ -63,7 +66,8 @@ def usage(connection: Connection, all_namespaces: bool, output: str, **filters: 
     "--by",
     default="queue",
     show_default=True,
-    help="What to group by, separated by commas: day, namespace, queue, clusterqueue, user.",
+    help="What to group by, separated by commas: day, namespace, queue, clusterqueue, user. With -A, queue has its"
+    " namespace.",
 )
 @_OUTPUT
 @connects_but("user")
@@ -74,6 +78,9 @@ def waiting(connection: Connection, all_namespaces: bool, output: str, **filters
     pykueue report waiting --by queue --since -30d
     """
 
+    by = _words(filters["by"], all_namespaces=all_namespaces)
+    filters["by"] = ",".join(by)
+
     async def work(client: ApiClient, namespace: str) -> list[WaitingItem]:
         from pykueue.client import job_history
 
@@ -82,7 +89,6 @@ def waiting(connection: Connection, all_namespaces: bool, output: str, **filters
     from pykueue.history.columns import duration
 
     items = connection.talk(work)
-    by = _words(filters["by"])
     is_table = output == "table"
     head = [*by, "started", "p50", "p90", "p99", "longest", "over_an_hour"]
     rows = []
@@ -163,8 +169,12 @@ def budget(connection: Connection, output: str) -> None:
     _print(head, rows, output, "no group has spent hours of a Budget in its present period")
 
 
-def _words(by: str) -> list[str]:
-    return list(dict.fromkeys(word.strip().lower() for word in by.split(",") if word.strip()))
+def _words(by: str, *, all_namespaces: bool) -> list[str]:
+    """The words to group by. LocalQueues of several namespaces may have one name, and are not one queue."""
+    words = dict.fromkeys(word.strip().lower() for word in by.split(",") if word.strip())
+    if all_namespaces and "queue" in words and "namespace" not in words:
+        return [each for word in words for each in (("namespace", word) if word == "queue" else (word,))]
+    return list(words)
 
 
 def _usage_rows(items: Sequence[UsageItem], *, is_table: bool) -> list[dict[str, Any]]:

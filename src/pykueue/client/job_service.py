@@ -19,12 +19,11 @@ from kubemachinery.client.retry import RetryThroughOutage, is_transient
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import kube, kueue, labels, registry
+from pykueue.api import kube, kueue, labels, registry, workload_owners
 from pykueue.client import job_request, job_status, queued_job, unqueued
 from pykueue.client.job_status import JobState, QueuedJobStatus
 from pykueue.client.queued_job import JOBS, PODS, WORKLOADS, JobFinder, QueuedJob
 from pykueue.errors import NegativeResult
-from pykueue.jobs import workload_owners
 from pykueue.jobs.integration import JobIntegration
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kubemachinery import codec
+from kubemachinery import codec, conditions
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import kube, kueue, labels
+from pykueue.api import kube, kueue, labels, workload_owners
+from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.client import job_status, listing, queued_job, unqueued
 from pykueue.client.job_status import JobState, QueuedJobStatus
 from pykueue.client.queued_job import PODS, WORKLOADS
 from pykueue.client.run_facts import NO_RUN, RunFacts
 from pykueue.client.unqueued import Unqueued
-from pykueue.jobs import workload_owners
 
 if TYPE_CHECKING:
     from pykueue.history.documents import JobRecord
@@ -72,7 +72,10 @@ async def entries(
     without a Workload are included, if their kind is in use, or with `every_kind`. With `past_until`, the present, each
     has the facts of its run, and jobs that were deleted in the last day are included."""
     found = await client.list(WORKLOADS, namespace)
-    workloads = [codec.decode(item, kueue.Workload) for item in found.items]
+    every = [(codec.decode(item, kueue.Workload), item) for item in found.items]
+    # The job of a slice that was replaced has a Workload that is shown.
+    kept = [(one, item) for one, item in every if not _is_replaced(one)]
+    workloads = [one for one, _ in kept]
     waiting = {
         (one.metadata.namespace, one.spec.queue_name or "")
         for one in workloads
@@ -81,13 +84,17 @@ async def entries(
     positions: dict[tuple[str, str], int] = {}
     for position, queue in sorted(waiting):
         positions |= await _positions(client, position, queue)
-    trees = map(msgspec.json.decode, found.items)
-    entries = [_entry(one, positions, tree) for one, tree in zip(workloads, trees, strict=True)]
-    others = await unqueued.look(client, namespace, workloads, every_kind=every_kind)
+    entries = [_entry(one, positions, msgspec.json.decode(item)) for one, item in kept]
+    others = await unqueued.look(client, namespace, [one for one, _ in every], every_kind=every_kind)
     entries = await _with_pods(client, namespace, entries, workloads)
     if past_until is not None:
         entries = await _with_past(client, namespace, entries, workloads, past_until)
     return sorted((*entries, *map(_entry_of, others)), key=_order)
+
+
+def _is_replaced(workload: kueue.Workload) -> bool:
+    finished = conditions.find(workload.status.conditions, WorkloadCondition.FINISHED)
+    return finished is not None and finished.reason == FinishedReason.WORKLOAD_SLICE_REPLACED
 
 
 async def _with_past(

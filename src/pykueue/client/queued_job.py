@@ -21,8 +21,8 @@ from kubemachinery.errors import UsageError
 from kubemachinery.meta import OwnerReference
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
-from pykueue.api import kube, kueue, labels, registry
-from pykueue.jobs import kinds, workload_owners
+from pykueue.api import kube, kueue, labels, registry, workload_owners
+from pykueue.jobs import kinds
 from pykueue.jobs.integration import JobIntegration
 from pykueue.jobs.kinds import JobKinds
 

@@ -31,6 +31,7 @@ from pykueue.history.records import Seconds, WorkloadRecord
 from pykueue.history.retention import ClockLook
 from pykueue.history.store import DamagedStoreError, HistoryStore, HistoryStoreError, MovedStoreError
 from pykueue.history.trouble_records import TroubleKey, TroubleRecord
+from pykueue.lifecycle import variants
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +126,8 @@ class HistoryRecorder:
         self._store: HistoryStore | None = None  # once the records of live Workloads are read from it
         self._problem = _NOT_OPEN_YET
         self._records: dict[str, WorkloadRecord] = {}
+        # Those of variants are not stored: their parent has their admission, and is the record of the job [HI5].
+        self._variants: dict[str, WorkloadRecord] = {}
         self._unsaved: dict[str, WorkloadRecord] = {}
         self._unsaved_troubles: dict[tuple[TroubleKey, Seconds], TroubleRecord] = {}
         # The last states of Workloads that were deleted before the store could be read.
@@ -170,10 +173,15 @@ class HistoryRecorder:
         if not self._is_reading:
             return
         uid, before = workload.metadata.uid, self._records.get(workload.metadata.uid)
+        if variants.parent_of(workload) is not None:
+            known = self._variants.get(uid)
+            self._variants[uid] = records.observe(known, workload, self._now(), user_label=self._options.user_label)
+            return
         after = records.observe(before, workload, self._now(), user_label=self._options.user_label)
         if after.ended is not None and after.exit_code is None:
             after = self._with_exit_code(after, workload)
-            self._note_exit_code(workload, is_known=after.exit_code is not None)
+            is_known = after.exit_code is not None or after.outcome is records.Outcome.REPLACED
+            self._note_exit_code(workload, is_known=is_known)
         if after is before:
             return
         self._records[uid] = after
@@ -182,6 +190,11 @@ class HistoryRecorder:
 
     def _gone(self, last: kueue.Workload) -> None:
         uid, now = last.metadata.uid, self._now()
+        if variants.parent_of(last) is not None:
+            self._variants.pop(uid, None)
+            for listener in self.listeners:
+                listener.dropped(uid)
+            return
         if not self._is_reading:
             self._missed[uid] = last, now
             if len(self._missed) > UNSAVED_MAX:
@@ -205,8 +218,10 @@ class HistoryRecorder:
 
     def _with_exit_code(self, record: WorkloadRecord, workload: kueue.Workload) -> WorkloadRecord:
         """Return the record with the exit code of the pods: of the container that failed last, or 0 if containers ended
-        and none failed. One of which no end was recorded makes the end of the record inexact."""
-        if self._pods is None:
+        and none failed, or the Workload succeeded after all [HI12]. One of which no end was recorded makes the end of
+        the record inexact."""
+        # The job of a slice that was replaced goes on.
+        if self._pods is None or record.outcome is records.Outcome.REPLACED:
             return record
         pods = [pod for uid in _owner_uids(workload) for _, pod in self._pods.by_index("owner", uid)]
         ended = [
@@ -216,7 +231,7 @@ class HistoryRecorder:
             if status.state is not None and (state := status.state.terminated) is not None
         ]
         failed = [each for each in ended if each[1]]
-        if not failed:
+        if not failed or record.outcome is records.Outcome.SUCCEEDED:
             return records.with_exit_code(record, 0 if ended else None)
         _, code, is_unknown = max(failed)
         return records.with_exit_code(record, code, is_end_known=not is_unknown)
@@ -300,8 +315,8 @@ class HistoryRecorder:
         return "" if self._problem == _NOT_OPEN_YET else self._problem
 
     def record_of(self, uid: str) -> WorkloadRecord | None:
-        """The record of a present Workload."""
-        return self._records.get(uid)
+        """The record of a present Workload. That of a variant begins with its state when the manager started."""
+        return self._records.get(uid) or self._variants.get(uid)
 
     def present(self) -> dict[str, WorkloadRecord]:
         """The records that may differ from what is stored, or may still change: those of all present Workloads, and
@@ -310,11 +325,15 @@ class HistoryRecorder:
 
     def lasted_seconds(self, observed: WorkloadRecord) -> int:
         """How long a Workload has lasted in one attempt, also in those before its present one [RT13]."""
-        return records.lasted_seconds(self._records.get(observed.uid, observed), self._now())
+        return records.lasted_seconds(self.record_of(observed.uid) or observed, self._now())
 
     def observed(self, workload: kueue.Workload) -> tuple[WorkloadRecord, int]:
         """What is known of a Workload by its object, and the seconds that it has run in its attempt."""
         record = records.observe(None, workload, self._now(), user_label=self._options.user_label)
+        parent = variants.parent_of(workload)
+        if parent is not None and (job := self._records.get(parent.uid)) is not None:
+            # The runs of the job are learned under its name.
+            record = msgspec.structs.replace(record, job_name=job.job_name)
         return record, records.running_seconds(record, self._now())
 
     @property
@@ -428,7 +447,7 @@ class HistoryRecorder:
     def _begin(self, known: dict[str, WorkloadRecord]) -> None:
         """Go on from the stored records, with the ends of Workloads that were deleted since."""
         self._is_reading = True
-        live = {workload.metadata.uid for workload in self._workloads.unordered()}
+        live = {each.metadata.uid for each in self._workloads.unordered() if variants.parent_of(each) is None}
         self._records = {uid: record for uid, record in known.items() if uid in live or uid in self._missed}
         for last, seen in self._missed.values():
             self.observe(last)
@@ -567,6 +586,7 @@ class HistoryRecorder:
         self.opened.clear()
         self._problem = "this manager is not the leader"
         self._records.clear()
+        self._variants.clear()
         self._unsaved.clear()
         self._unsaved_troubles.clear()
 

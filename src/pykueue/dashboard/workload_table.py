@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from pykueue.api import kueue
-from pykueue.jobs import workload_owners
+from pykueue.api import kueue, workload_owners
 from pykueue.lifecycle import states
 from pykueue.lifecycle.states import State
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from kubemachinery import codec, conditions, meta
 from kubemachinery.meta import SECOND
 from kubemachinery.unstructured import Tree
-from pykueue.api import kueue, labels
+from pykueue.api import kueue, labels, workload_owners
 from pykueue.api.conditions import EvictedReason, FinishedReason, WorkloadCondition
 from pykueue.core import requests
 from pykueue.lifecycle import states
@@ -210,7 +210,6 @@ def observe(
         priority=workload.spec.priority or 0,
         priority_class=_priority_class(workload),
         user=user(workload, user_label) or record.user,
-        pods=sum(pod_set.count for pod_set in workload.spec.pod_sets),
         evictions=max(record.evictions, _evictions(workload)),
         limit_seconds=limit_seconds(workload),
         expected_seconds=expected_seconds(workload),
@@ -218,6 +217,8 @@ def observe(
         revision=revision,
         seen=max(seen, record.seen),
     )
+    if not record.attempts or record.attempts[-1].released is not None:
+        known = _resized(known, workload)
     attempts, inexact = _attempts(known.attempts, workload, known.submitted, seen)
     known = replace(known, attempts=attempts, inexact=known.inexact or inexact)
     evicted = sum(each.reason not in ("", FINISHED, DELETED, RELEASED) for each in attempts)
@@ -282,17 +283,38 @@ def _ended(record: WorkloadRecord, at: Seconds, outcome: Outcome) -> WorkloadRec
     return replace(record, attempts=attempts, ended=at, outcome=outcome)
 
 
+# The generation of an object whose specification was never changed.
+_FIRST_GENERATION: Final = 1
+
+
+def _resized(record: WorkloadRecord, workload: kueue.Workload) -> WorkloadRecord:
+    """Return the record with the pod sets of a state without quota: those of a job that is changed while it waits.
+
+    While quota is reserved they stay as they were submitted; the amounts of an attempt follow what is in use. Pod sets
+    that were never changed are not read again: a pending Workload is written often."""
+    if workload.metadata.generation == _FIRST_GENERATION and record.shape:
+        return record
+    return replace(record, shape=shape(workload), pods=_pods(workload))
+
+
+def _pods(workload: kueue.Workload) -> int:
+    return sum(pod_set.count for pod_set in workload.spec.pod_sets)
+
+
 def _begin(workload: kueue.Workload, seen: Seconds) -> WorkloadRecord:
     metadata = workload.metadata
-    owner = metadata.controller or next(iter(metadata.owner_references), None)
-    group, _, _ = owner.api_version.rpartition("/") if owner is not None else ("", "", "")
+    # Of a group of pods none is the job: its name is that of the group, which is that of the Workload.
+    owner = workload_owners.job_of(workload)
+    shown = owner or next(iter(metadata.owner_references), None)
+    group, _, _ = shown.api_version.rpartition("/") if shown is not None else ("", "", "")
     return WorkloadRecord(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
-        job_kind="" if owner is None else f"{owner.kind.lower()}.{group}" if group else owner.kind.lower(),
-        job_name=owner.name if owner is not None else "",
-        job_uid=owner.uid if owner is not None else "",
+        job_kind="" if shown is None else f"{shown.kind.lower()}.{group}" if group else shown.kind.lower(),
+        job_name=owner.name if owner is not None else metadata.name if shown is not None else "",
+        job_uid=shown.uid if shown is not None else "",
+        pods=_pods(workload),
         shape=shape(workload),
         submitted=_seconds(metadata.creation_timestamp, seen),
         slice_of=metadata.annotations.get(labels.WORKLOAD_SLICE_REPLACEMENT_FOR, ""),

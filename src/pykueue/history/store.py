@@ -281,7 +281,7 @@ class HistoryStore:
                 connection.execute("INSERT INTO meta VALUES ('purged', 0)")
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise DamagedStoreError(f"{self.path}: {'; '.join(found.splitlines())}")
+            raise DamagedStoreError(f"{self.path}: the file is damaged: {'; '.join(found.splitlines())}")
         layout = self._layout(connection)
         if layout > LAYOUT:
             raise NewerStoreError(
@@ -701,9 +701,11 @@ class HistoryStore:
         with _transaction(self._connection):
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('clock_looks', ?)", (text,))
 
-    def anonymize(self, user: str) -> int:
-        """Replace a user name by a hash of it, in records and in usage; return how many records had it [HI10]."""
-        number = self._known(user)
+    def anonymize(self, user: str) -> tuple[int, int]:
+        """Replace a user name by a hash of it, in records and in usage; return how many records and rows of usage had
+        it [HI10]. Usage is kept for longer than records."""
+        # Records of which the user is not known have none that could be replaced.
+        number = self._known(user) if user else 0
         alias = f"user-{hashlib.sha256(user.encode()).hexdigest()[:12]}"
         with _transaction(self._connection):
             other = self._word(alias)
@@ -717,7 +719,7 @@ class HistoryStore:
                 self._connection.execute("DELETE FROM word WHERE id = ?", (number,))
                 self._words.pop(user, None)
                 self._texts.pop(number, None)
-        return done.rowcount
+        return done.rowcount, len(rows)
 
     def check(self) -> list[str]:
         """Compare usage by day with the records; return a sentence for each difference [HI-L5].

@@ -126,15 +126,15 @@ def trace(records: Iterable[JobRecord], processor: str = "") -> SwfTrace:
 def _line(number: int, record: JobRecord, first: int, processor: str, numbers: dict[str, _Numbers]) -> str:
     submitted = _seconds(record.submitted)
     waited = _seconds(record.started) - submitted if record.started else _UNKNOWN
-    asked = _processors(record.requests, processor)
-    given = asked if record.started else 0
+    chosen = processor or _processor(record.requests)
+    asked = _rounded(record.requests.get(chosen, "0"))
     memory = quantity.parse(record.requests.get("memory", "0")).rounded(0) // 1024
     fields = [
         number,
         submitted - first,
         max(waited, _UNKNOWN),
         _last_run(record),
-        given,
+        _given(record, chosen, asked),
         _UNKNOWN,
         _UNKNOWN,
         asked,
@@ -157,11 +157,23 @@ def _last_run(record: JobRecord) -> int:
     return _seconds(ran[-1].released) - _seconds(ran[-1].admitted) if ran else _UNKNOWN
 
 
-def _processors(requests: dict[str, str], processor: str) -> int:
-    """The requested processors: of the chosen resource, of the first accelerator, or whole cpus."""
-    accelerators = sorted(name for name in requests if "/" in name)
-    chosen = processor or (accelerators[0] if accelerators else "cpu")
-    return quantity.parse(requests.get(chosen, "0")).rounded(0)
+def _processor(requests: dict[str, str]) -> str:
+    """What counts as a processor of a job: its first accelerator, or cpu."""
+    return min((name for name in requests if "/" in name), default="cpu")
+
+
+def _given(record: JobRecord, processor: str, asked: int) -> int:
+    """The processors of the last attempt when it was admitted: fewer than asked for, if the job was admitted partly."""
+    ran = [each for each in record.attempts if each.admitted is not None]
+    if not ran:
+        return 0
+    amounts = [each.amount for each in ran[-1].usage if each.start == ran[-1].admitted and each.resource == processor]
+    # Quota does not count every resource.
+    return sum(map(_rounded, amounts)) if amounts else asked
+
+
+def _rounded(amount: str) -> int:
+    return quantity.parse(amount).rounded(0)
 
 
 def _seconds(text: str | None) -> int:

@@ -22,7 +22,7 @@ from kubemachinery.kinds import Kind
 from kubemachinery.meta import SECOND, Nanoseconds, OwnerReference
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
-from pykueue.api import kueue, labels
+from pykueue.api import kueue, labels, workload_owners
 from pykueue.jobs import (
     parent_facts,
     parent_reconcile,
@@ -30,7 +30,6 @@ from pykueue.jobs import (
     related,
     selection,
     unreadable_owners,
-    workload_owners,
     workloads,
 )
 from pykueue.jobs.actions import (

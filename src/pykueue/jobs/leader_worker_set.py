@@ -20,10 +20,10 @@ from kubemachinery.field_errors import FieldError
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Path, Tree
-from pykueue.api import kueue, labels, names
+from pykueue.api import kueue, labels, names, workload_owners
 from pykueue.api.validation import field_error, topology_annotations
 from pykueue.api.validation.topology_annotations import AnnotatedPodSet
-from pykueue.jobs import parent_pods, parent_workloads, podsets, workload_owners, workload_sync
+from pykueue.jobs import parent_pods, parent_workloads, podsets, workload_sync
 from pykueue.jobs.actions import Actions
 from pykueue.jobs.interface import PodSetTemplate
 from pykueue.jobs.options import IntegrationOptions

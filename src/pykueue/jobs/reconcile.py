@@ -28,7 +28,7 @@ import msgspec
 
 from kubemachinery import conditions
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import labels
+from pykueue.api import labels, workload_owners
 from pykueue.api.conditions import DeactivationReason, FinishedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
 from pykueue.jobs import (
@@ -36,7 +36,6 @@ from pykueue.jobs import (
     selection,
     unreadable_owners,
     workload_matching,
-    workload_owners,
     workload_sync,
     workloads,
 )

@@ -10,9 +10,10 @@ from typing import Final
 from kubemachinery import codec, conditions
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
+from pykueue.api import workload_owners
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
-from pykueue.jobs import podsets, slices, workload_owners, workload_sync, workloads
+from pykueue.jobs import podsets, slices, workload_sync, workloads
 from pykueue.jobs.actions import Actions, ChangeWorkload, EmitJobEvent, PatchWorkload
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.interface import GenericJob, Matched, Stop, StopReason

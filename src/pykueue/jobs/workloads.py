@@ -11,9 +11,9 @@ import msgspec
 from kubemachinery import codec, meta, unstructured
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
-from pykueue.api import kube, kueue, labels, names, registry
+from pykueue.api import kube, kueue, labels, names, registry, workload_owners
 from pykueue.api.validation import job_metadata
-from pykueue.jobs import hints, podsets, workload_owners
+from pykueue.jobs import hints, podsets
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.options import IntegrationOptions

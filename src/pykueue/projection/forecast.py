@@ -17,7 +17,7 @@ from kubemachinery.meta import HOUR, Nanoseconds
 from pykueue.api import kueue
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core.decision import Wait
-from pykueue.lifecycle import states
+from pykueue.lifecycle import states, variants
 from pykueue.projection import calibration, engine
 from pykueue.projection.calibration import NO_CORRECTION, Correction
 from pykueue.projection.case import SchedulerCase
@@ -25,6 +25,7 @@ from pykueue.projection.check_answers import CheckAnswers
 from pykueue.projection.draws import Draws
 from pykueue.projection.engine import Arrival
 from pykueue.projection.outcome import ProjectedAttempt, Projection, Release
+from pykueue.state import workload_info
 
 SAMPLES: Final = 19
 # The largest number of samples whose decisions are few is used; more are not worth the time.
@@ -82,7 +83,11 @@ def forecast(
     """Forecast the start of every pending Workload of a case, without corrections. Without a number of `samples`, it
     depends on the effort of the first one [FC1]."""
     blocked = _blocked(case, now)
-    wanted = [key for key in _pending(case) if key not in blocked]
+    families = _families(case)
+    wanted = [key for key in _pending(case) if key not in blocked and key not in families]
+    for parent, members in families.items():
+        if not any(key in wanted for key in members):
+            blocked.setdefault(parent, "none of its variants can start")
     runs: list[Projection] = []
     spent, count = 0, 1
     while wanted and len(runs) < count:
@@ -105,8 +110,9 @@ def forecast(
         runs.append(found)
         if number == 0:
             count = samples if samples is not None else _sample_count(found, effort)
-    starts = [run.first_attempts() for run in runs]
-    items = [_item(key, runs, starts, now + horizon) for key in wanted]
+    starts = [_with_families(run.first_attempts(), families) for run in runs]
+    open_families = [key for key in families if key not in blocked]
+    items = [_item(key, runs, starts, now + horizon) for key in (*wanted, *open_families)]
     items += [StartForecast(key, reason=reason) for key, reason in blocked.items()]
     return ForecastResult(
         made=now,
@@ -206,6 +212,32 @@ def _pending(case: SchedulerCase) -> list[str]:
     return [states.key(each) for each in case.workloads() if _is_pending(each)]
 
 
+def _families(case: SchedulerCase) -> dict[str, list[str]]:
+    """The variants of each pending Workload that is tried on several flavors at once."""
+    found: dict[str, list[str]] = {
+        states.key(each): []
+        for each in case.workloads()
+        if workload_info.has_variants(each, case.policy) and _is_pending(each)
+    }
+    for each in case.workloads() if found else ():
+        parent = variants.parent_of(each)
+        if parent is not None:
+            found.get(f"{each.metadata.namespace}/{parent.name}", []).append(states.key(each))
+    return found
+
+
+def _with_families(
+    starts: Mapping[str, ProjectedAttempt], families: Mapping[str, Sequence[str]]
+) -> Mapping[str, ProjectedAttempt]:
+    """The first attempts, with those of parents: a parent starts with the first of its variants."""
+    first: dict[str, ProjectedAttempt] = {}
+    for parent, members in families.items():
+        begun = [(at, key) for key in members if key in starts and (at := starts[key].admitted) is not None]
+        if begun:
+            first[parent] = starts[min(begun)[1]]
+    return {**starts, **first}
+
+
 def _is_pending(workload: kueue.Workload) -> bool:
     return not states.is_finished(workload) and not states.is_admitted(workload)
 
@@ -227,6 +259,8 @@ def _blocked(case: SchedulerCase, now: Nanoseconds) -> dict[str, str]:
             found[key] = "is on hold"
         elif states.is_gated(workload, gates_count=gates_count):
             found[key] = "its admission is gated"
+        elif workload_info.has_variants(workload, case.policy):
+            continue  # its variants are pending in its place
         elif pending is None or pending.cluster_queue not in world.queues:
             found[key] = "its queue does not exist"
         elif key not in world.queues[pending.cluster_queue] or not world.is_active(pending.cluster_queue):
