@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.conditions import ConditionStatus
-from kubemachinery.meta import HOUR, MINUTE, SECOND
+from kubemachinery.meta import HOUR, MINUTE, SECOND, Condition, format_time
 from laws.random_workloads import CLAIMING
 from lifecycle.workload_harness import START, WorkloadHarness, workload
 from pykueue.api import kueue, labels
@@ -64,9 +64,25 @@ def test_a_recovery_from_before_the_admission_starts_no_clock() -> None:
     """[LC51] The pods that were to recover are those of an earlier admission."""
     harness = WorkloadHarness(options=QUICK)
     harness.with_condition(WorkloadCondition.PODS_READY, ConditionStatus.FALSE, "WaitForRecovery").after(100).reserved()
+    assert harness.conditions["PodsReady"] == "False/WaitForStart"
     assert harness.step_once().wake_at == harness.now + 10 * SECOND
     harness.after(10).settle()
     assert harness.evictions == {"PodsReadyTimeout/WaitForStart": 1}
+
+
+def test_a_recovery_that_is_written_after_the_admission_counts_from_its_transition() -> None:
+    """[LC51] Also if the client that writes it gives it a transition time from before the admission, as in Kueue."""
+    harness = WorkloadHarness(options=QUICK)
+    began = format_time(harness.now)
+    harness.after(3).reserved()
+    written = Condition(
+        type="PodsReady", status="False", reason="WaitForRecovery", message="", last_transition_time=began
+    )
+    status = replace(harness.workload.status, conditions=(*harness.workload.status.conditions, written))
+    harness.workload = replace(harness.workload, status=status)
+    assert harness.step_once().wake_at == harness.now + 2 * SECOND
+    harness.after(2).settle()
+    assert harness.evictions == {"PodsReadyTimeout/WaitForRecovery": 1}
 
 
 def test_no_recovery_timeout_means_that_recovery_may_take_for_ever() -> None:
