@@ -193,9 +193,11 @@ async def install_lws(env: Environment) -> None:
     await env.until(is_served)
 
 
-async def leader_worker_set_of(env: Environment, replicas: int = 2, size: int = 2, name: str = "serve") -> Tree:
+async def leader_worker_set_of(
+    env: Environment, replicas: int = 2, size: int = 2, name: str = "serve", **metadata: Any
+) -> Tree:
     groups = {"size": size, "leaderTemplate": pod_template(), "workerTemplate": pod_template()}
-    return await create(env, LWS, name, {"replicas": replicas, "leaderWorkerTemplate": groups})
+    return await create(env, LWS, name, {"replicas": replicas, "leaderWorkerTemplate": groups}, **metadata)
 
 
 async def group_pod(env: Environment, group: int, index: int, name: str = "serve") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,28 @@ async def test_each_group_is_admitted_by_itself_and_leaders_start_before_their_w
         (waiting,) = {"0", "1", "2"} - admitted
         pod = await group_pod(env, int(waiting), 0)
         assert labels.ADMISSION_GATE in await gates(env, pod)
+
+
+async def test_pods_of_a_set_without_a_queue_name_start_where_the_selector_for_pods_does_not_match(
+    tmp_path: Path,
+) -> None:
+    """[JF34] The selector of v1beta1 does not concern LeaderWorkerSets, and their pods follow them."""
+    narrow = {"namespaceSelector": {"matchLabels": {"pods": "queued"}}}
+    configuration: dict[str, Any] = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta1",
+        "manageJobsWithoutQueueName": True,
+        "integrations": {**INTEGRATIONS["integrations"], "podOptions": narrow},
+    }
+    async with environment(tmp_path, **configuration) as env:
+        await env.queues(cpu="4")
+        await install_lws(env)
+        async with env.manager(**configuration):
+            await leader_worker_set_of(env, replicas=1, labels={})
+            (workload,) = await until_workloads(env, 1)
+            pod = await group_pod(env, 0, 0)
+            assert labels.ADMISSION_GATE in await gates(env, pod)
+            await env.patch("Workload", workload["metadata"]["name"], {"spec": {"queueName": "lq"}})
+            await until_started(env, pod)
 
 
 async def test_scaling_creates_and_deletes_workloads(env: Environment) -> None:

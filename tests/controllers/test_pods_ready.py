@@ -58,6 +58,70 @@ async def test_block_admission_admits_the_first_in_scheduling_order(
         await env.until_condition(second, "Admitted", "True/Admitted")
 
 
+async def _three_queues(env: Environment) -> None:
+    await env.create("ResourceFlavor", "plain", {})
+    for name in ("a", "b", "c"):
+        quota = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+        group = {"coveredResources": ["cpu"], "flavors": [quota]}
+        spec = {"namespaceSelector": {}, "resourceGroups": [group], "cohortName": "all"}
+        await env.create("ClusterQueue", name, spec)
+        await env.create("LocalQueue", name, {"clusterQueue": name})
+
+
+async def test_workloads_of_a_blocked_cycle_are_admitted_in_its_order_before_later_ones(env: Environment) -> None:
+    """Although the later one has a higher priority: the cycle in which the others waited is over only then [CY29]."""
+    await _three_queues(env)
+    for name, priority in (("a", 30), ("b", 20), ("c", 10)):
+        await env.workload(name, queueName=name, priority=priority)
+    async with env.manager(waitForPodsReady={"blockAdmission": True}) as manager:
+        await env.until_condition("b", "QuotaReserved", "False/WaitingForPodsReady")
+        assert await env.admitted() == ["a"]
+        await env.workload("later", queueName="c", priority=100)
+        await env.until_quiet(manager)
+        await env.set_condition("Workload", "a", "PodsReady", "True", "Started")
+        await env.until_condition("b", "Admitted", "True/Admitted")
+        await env.until_condition("c", "QuotaReserved", "False/WaitingForPodsReady")
+        assert await env.admitted() == ["a", "b"]
+        await env.set_condition("Workload", "b", "PodsReady", "True", "Started")
+        await env.until_condition("c", "Admitted", "True/Admitted")
+        assert await env.admitted() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("change", ["does not fit", "is deleted", "is created again", "has another spec", "is held"])
+async def test_a_workload_that_waited_is_not_preferred_after_a_change(env: Environment, change: str) -> None:
+    """It is never admitted on the facts from before the wait [CY29]."""
+    await _three_queues(env)
+    for name, priority in (("a", 30), ("b", 20)):
+        await env.workload(name, queueName=name, priority=priority)
+    async with env.manager(waitForPodsReady={"blockAdmission": True}) as manager:
+        await env.until_condition("b", "QuotaReserved", "False/WaitingForPodsReady")
+        await env.workload("later", queueName="b", priority=100)
+        match change:
+            case "does not fit":
+                quota = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "0"}]}
+                group = {"coveredResources": ["cpu"], "flavors": [quota]}
+                for queue in ("b", "c"):
+                    await env.patch("ClusterQueue", queue, {"spec": {"resourceGroups": [group]}})
+                await env.create("LocalQueue", "other", {"clusterQueue": "a"})
+                await env.workload("small", cpu="0", queueName="other", priority=1)
+            case "is deleted":
+                await env.delete("Workload", "b")
+            case "is created again":
+                await env.delete("Workload", "b")
+                await env.workload("b", queueName="b", priority=20)
+            case "has another spec":
+                await env.patch("Workload", "b", {"spec": {"priority": 21}})
+            case "is held":
+                await env.patch("LocalQueue", "b", {"spec": {"stopPolicy": "Hold"}})
+                await env.create("LocalQueue", "other", {"clusterQueue": "b"})
+                await env.workload("small", queueName="other", priority=1)
+        await env.until_quiet(manager)
+        await env.set_condition("Workload", "a", "PodsReady", "True", "Started")
+        admitted = "small" if change in ("does not fit", "is held") else "later"
+        await env.until_condition(admitted, "Admitted", "True/Admitted")
+        assert await env.admitted() == sorted(["a", admitted])
+
+
 async def test_a_failed_node_is_replaced_while_admission_is_blocked(env: Environment) -> None:
     """A second pass is a decision as well: if it waited for the pods to be ready, they never would be. The delay before
     it does not let another Workload have the node."""

@@ -7,6 +7,8 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import pytest
+
 from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
@@ -95,6 +97,49 @@ async def test_a_job_that_no_watch_has_shown_yet_is_not_taken_for_deleted(env: E
         await env.until(runs)
         assert await env.condition(kept, "Finished") == ""
         leading.cancel()
+
+
+@pytest.mark.parametrize("end", ["", "Finished"], ids=["running", "finished"])
+async def test_the_workload_of_a_job_that_was_created_again_is_not_deleted_for_the_cached_one(
+    env: Environment, end: str
+) -> None:
+    """The watch of jobs still shows the job before it, whose pod sets do not match, and that of Workloads is ahead."""
+    late = Late(env.transport(), "jobs")
+    client, choices = ApiClient(late, random.Random(3)), manager_options(settings.defaults())
+    second = Manager(client, choices, SystemClock(), random.Random(3))
+    await env.queues(cpu="2")
+    async with AsyncExitStack() as lives:
+        async with env.manager() as first:
+            await env.job("job", cpu="3")
+            await env.until_quiet(first)
+            before = await _workload(env, "job")
+            await lives.enter_async_context(second.reading())
+            late.go_on.clear()
+            await env.delete("Job", "job")
+            await env.until(lambda: _is_gone(env, before))
+            await env.job("job", cpu="2")
+            await env.until_quiet(first)
+            workload = await _workload(env, "job")
+            await env.until_condition(workload, "Admitted", "True/Admitted")
+            if end:
+                await env.finish(workload)
+            await env.until_quiet(first)
+        created = (await env.read("Workload", workload))["metadata"]["uid"]
+        group = await lives.enter_async_context(asyncio.TaskGroup())
+        leading = group.create_task(second.take_over())
+        await env.workload("another", cpu="0")
+        await env.until_condition("another", "Admitted", "True/Admitted")
+        await env.until_quiet(second)
+        assert (await env.read("Workload", workload))["metadata"]["uid"] == created
+        late.go_on.set()
+        await env.until_quiet(second)
+        assert (await env.read("Workload", workload))["metadata"]["uid"] == created
+        assert get(await env.read("Job", "job"), "spec", "suspend") is False
+        leading.cancel()
+
+
+async def _is_gone(env: Environment, workload: str) -> bool:
+    return await env.find("Workload", workload) is None
 
 
 async def _workload(env: Environment, job: str) -> str:

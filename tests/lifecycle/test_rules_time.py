@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.conditions import ConditionStatus
-from kubemachinery.meta import HOUR, MINUTE, SECOND
+from kubemachinery.meta import HOUR, MINUTE, SECOND, Condition, format_time
 from laws.random_workloads import CLAIMING
-from lifecycle.workload_harness import START, WorkloadHarness, workload
+from lifecycle.workload_harness import START, WorkloadHarness, facts_of, workload
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, FinishedReason, WorkloadCondition
 from pykueue.lifecycle import backoff, finishing, readiness, states, workload_changes
-from pykueue.lifecycle.facts import LifecycleOptions, PodsReadyOptions, WorkloadFacts
+from pykueue.lifecycle.facts import CheckFacts, LifecycleOptions, PodsReadyOptions, WorkloadFacts
 from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
 
 QUICK = LifecycleOptions(
@@ -50,6 +50,42 @@ def test_requeue_at_is_removed_after_the_backoff_also_while_quota_is_held() -> N
     assert states.requeue_count(harness.workload) == 1
 
 
+@pytest.mark.parametrize("ahead", [MINUTE, 240 * HOUR])
+def test_a_backoff_that_began_while_the_clock_was_ahead_ends_after_its_longest_length(ahead: int) -> None:
+    """[LC107] `requeueAt` is written once, and the backoff ends although the eviction stays in the future."""
+    harness = WorkloadHarness(options=QUICK).reserved().after(ahead // SECOND).settle().released()
+    at = states.requeue_at(harness.workload)
+    harness.after(-(ahead // SECOND)).settle()
+    bounded = states.requeue_at(harness.workload)
+    assert at == START + ahead + MINUTE
+    assert bounded == harness.now + 61 * SECOND
+    harness.after(30).settle()
+    assert states.requeue_at(harness.workload) == bounded
+    harness.after(31).settle()
+    assert states.requeue_at(harness.workload) is None
+    assert harness.conditions["Requeued"] == "True/BackoffFinished"
+
+
+def test_a_backoff_of_a_check_that_began_while_the_clock_was_ahead_ends_after_its_length() -> None:
+    """[LC107]"""
+    harness = WorkloadHarness(options=QUICK)
+    harness.facts = facts_of(CheckFacts("c"))
+    harness.after(240 * 3600).reserved().check_state("c", "Retry", requeue_after_seconds=30).settle().released()
+    assert states.requeue_at(harness.workload) == START + 240 * HOUR + 30 * SECOND
+    harness.after(-240 * 3600).settle()
+    assert states.requeue_at(harness.workload) == START + 31 * SECOND
+    harness.after(31).settle()
+    assert harness.conditions["Requeued"] == "True/BackoffFinished"
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 9])
+def test_a_later_requeue_at_of_a_past_eviction_is_waited_for(seconds: int) -> None:
+    """[LC54] Also if the clock of the manager that wrote it was ahead by a few seconds."""
+    harness = WorkloadHarness(options=QUICK).reserved().after(10).settle().released()
+    harness.write((workload_changes.SetRequeue(1, START + 5 * HOUR),)).after(-seconds).settle()
+    assert states.requeue_at(harness.workload) == START + 5 * HOUR
+
+
 def test_recovery_timeout_evicts_by_its_own_clock() -> None:
     harness = WorkloadHarness(options=QUICK).reserved().after(2)
     harness.write(readiness.pods_ready(harness.workload, True, harness.options)).after(100)
@@ -64,9 +100,25 @@ def test_a_recovery_from_before_the_admission_starts_no_clock() -> None:
     """[LC51] The pods that were to recover are those of an earlier admission."""
     harness = WorkloadHarness(options=QUICK)
     harness.with_condition(WorkloadCondition.PODS_READY, ConditionStatus.FALSE, "WaitForRecovery").after(100).reserved()
+    assert harness.conditions["PodsReady"] == "False/WaitForStart"
     assert harness.step_once().wake_at == harness.now + 10 * SECOND
     harness.after(10).settle()
     assert harness.evictions == {"PodsReadyTimeout/WaitForStart": 1}
+
+
+def test_a_recovery_that_is_written_after_the_admission_counts_from_its_transition() -> None:
+    """[LC51] Also if the client that writes it gives it a transition time from before the admission, as in Kueue."""
+    harness = WorkloadHarness(options=QUICK)
+    began = format_time(harness.now)
+    harness.after(3).reserved()
+    written = Condition(
+        type="PodsReady", status="False", reason="WaitForRecovery", message="", last_transition_time=began
+    )
+    status = replace(harness.workload.status, conditions=(*harness.workload.status.conditions, written))
+    harness.workload = replace(harness.workload, status=status)
+    assert harness.step_once().wake_at == harness.now + 2 * SECOND
+    harness.after(2).settle()
+    assert harness.evictions == {"PodsReadyTimeout/WaitForRecovery": 1}
 
 
 def test_no_recovery_timeout_means_that_recovery_may_take_for_ever() -> None:

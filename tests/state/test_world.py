@@ -10,6 +10,7 @@ import pytest
 
 from kubemachinery import meta
 from laws.random_clusters import NAMESPACE, NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase, figures
+from lifecycle.workload_harness import placed
 from pykueue.api import kube, kueue
 from pykueue.core.cohort import CohortTree, TreePlan
 from pykueue.core.decision import Admit, Preempt, Wait
@@ -651,6 +652,25 @@ def elastic(number: int, count: int, flavor: str | None = None, replaces: int | 
     return msgspec.structs.replace(made, metadata=metadata, spec=spec, status=status)
 
 
+def on_failed_node(slice_: kueue.Workload, node: str) -> kueue.Workload:
+    """The slice, admitted, placed on a node that failed."""
+    admission = slice_.status.admission
+    assert admission is not None
+    [assigned] = admission.pod_set_assignments
+    [where] = placed(node).pod_set_assignments
+    assigned = msgspec.structs.replace(assigned, topology_assignment=where.topology_assignment)
+    admitted = meta.Condition(
+        type="Admitted", status="True", last_transition_time=meta.format_time(NOW), reason="Admitted", message=""
+    )
+    status = msgspec.structs.replace(
+        slice_.status,
+        admission=msgspec.structs.replace(admission, pod_set_assignments=(assigned,)),
+        unhealthy_nodes=(kueue.UnhealthyNode(name=node),),
+        conditions=(*slice_.status.conditions, admitted),
+    )
+    return msgspec.structs.replace(slice_, status=status)
+
+
 OLD_SLICE, NEW_SLICE = f"{NAMESPACE}/w1", f"{NAMESPACE}/w2"
 
 
@@ -663,6 +683,23 @@ def growing() -> World:
     assert (type(decided[0]), decided[0].workload) == (Admit, NEW_SLICE)
     assert figures(world) == {"queue q f0": 3000}
     return world
+
+
+def test_a_slice_that_waits_for_a_node_is_tried_again_when_its_quota_is_restored() -> None:
+    """Also the delay before its node is replaced goes on [CY17]."""
+    world = World(SchedulingPolicy(node_replacement_delay=60 * meta.SECOND))
+    for thing in ClusterCase((), (queue_of(nominal=4),), (), fair=False).things():
+        world.put(thing, NOW)
+    failed = on_failed_node(elastic(1, 2, "f0"), "n1")
+    world.put(failed, NOW)
+    world.put(elastic(2, 3, replaces=1), NOW)
+    world.decide(NOW)
+    assert not world.second_passes
+    world.refuse(NEW_SLICE)
+    assert world.second_passes.keys() == {OLD_SLICE}
+    assert world.next_second_pass == NOW + 60 * meta.SECOND
+    world.put(failed, NOW + 30 * meta.SECOND)
+    assert world.next_second_pass == NOW + 60 * meta.SECOND
 
 
 def test_a_slice_keeps_its_quota_when_the_reservation_that_replaces_it_was_not_stored() -> None:

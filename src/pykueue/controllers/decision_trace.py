@@ -36,6 +36,7 @@ _STEPS: Final = (
     "settle",
     "set_windows",
     "decide",
+    "admit_first",
     "recheck",
     "mark_evicted",
     "refuse",
@@ -49,7 +50,7 @@ _STEPS: Final = (
     "settle_usage",
     "forgive_usage",
 )
-_DECIDE: Final = "decide"
+_DECIDE: Final = ("decide", "admit_first")
 _WINDOWS: Final = "set_windows"
 
 Write = Callable[[bytes], object]
@@ -118,7 +119,7 @@ def _written(value: Any) -> Any:
 
 
 def _decided(do: str, result: Any) -> list[Tree] | None:
-    return [_decision(one) for one in result] if do == _DECIDE and result is not None else None
+    return [_decision(one) for one in result] if do in _DECIDE and result is not None else None
 
 
 def _decision(decision: Decision) -> Tree:

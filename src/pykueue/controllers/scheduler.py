@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from kubemachinery.client.informer import Informer, InformerEvent
 from kubemachinery.clock import Clock
@@ -45,6 +47,16 @@ _STEPS_OF_EVENTS: Final = 3
 _LOOP_EVENTS_MAX: Final = 10
 
 
+class _WaitingWorkload(NamedTuple):
+    """A Workload that blockAdmission made wait. With another value it is another object, or its spec has changed, or
+    its LocalQueue points elsewhere: it is considered with the others."""
+
+    key: str
+    uid: str
+    generation: int
+    cluster_queue: str
+
+
 class Scheduler:
     """The owner of the World: `handle` applies every watched object to it, and every decision is made here."""
 
@@ -67,6 +79,8 @@ class Scheduler:
         self._writer = writer
         self._clock = clock
         self._blocks_admission = blocks_admission
+        # With blockAdmission: the rest of a cycle, Workloads that are to be admitted one after the other [CY29].
+        self._waiting: deque[_WaitingWorkload] = deque()
         # Called with the decisions of every cycle, and how many seconds it took.
         self.on_cycle: list[Callable[[list[Decision], float], None]] = []
         # Called with how many Workloads a sweep admitted that no event had retried.
@@ -159,9 +173,9 @@ class Scheduler:
         """Run cycles until every head has been tried; return how many Workloads were admitted."""
         admitted = 0
         while True:
-            decisions = self._decide_all()
-            admitted += sum(isinstance(decision, Admit) for decision in decisions)
+            decisions = self._decide_waiting() or self._decide_all()
             blocked = self._apply_all(decisions)
+            admitted += sum(isinstance(decision, Admit) for decision in decisions) - len(blocked)
             if blocked:
                 await self._until_pods_ready(blocked)
                 continue
@@ -170,6 +184,20 @@ class Scheduler:
             # Never run ahead of the writes by more than their bound, and decide on all that has been received by then.
             await self.applier.wait_for_slot()
             await _received_events()
+
+    def _decide_waiting(self) -> list[Decision]:
+        """Decide about the Workloads that blockAdmission made wait, in the order of their cycle, before any other is
+        considered; return the first admission. One that would not be admitted on the current facts is considered with
+        the others. Second passes that are due while pods are not ready come first, or they would never be tried."""
+        if self._waiting and self._is_second_pass_due() and self._waits_for_pods():
+            return []
+        while self._waiting:
+            first = self._waiting[0]
+            admit = partial(self.world.admit_first, first.key, self._clock.now())
+            if first == self._read(first.key) and (decisions := self._observed(admit)):
+                return decisions
+            self._waiting.popleft()
+        return []
 
     def _decide_all(self) -> list[Decision]:
         """Run cycles until every head has been tried, or enough is decided. Nothing is written between them: what one
@@ -181,11 +209,15 @@ class Scheduler:
         return decisions
 
     def _decide(self) -> list[Decision]:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
         # With blockAdmission one Workload is admitted at a time, so the first of all queues has to be known.
         enough = None if self._blocks_admission else _DECISIONS_AT_ONCE
-        decisions = self.world.decide(self._clock.now(), enough=enough)
+        return self._observed(partial(self.world.decide, self._clock.now(), enough=enough))
+
+    def _observed(self, decide: Callable[[], list[Decision]]) -> list[Decision]:
+        """Run a cycle, log what failed in it, and call the observers."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        decisions = decide()
         for decision in decisions:
             if decision.failure is not None:
                 log.error(
@@ -232,26 +264,45 @@ class Scheduler:
                 blocked.append(decision)
                 continue
             self.applier.apply(decision)
+            if self._waiting and decision.workload == self._waiting[0].key:
+                self._waiting.popleft()
             waits = waits or (self._blocks_admission and decision.workload in fresh)
         return blocked
 
     async def _until_pods_ready(self, blocked: list[Admit]) -> None:
         """Return blocked admissions to their queues. Nothing but a second pass is decided, and no sweep runs, before
-        the pods of all admitted Workloads are ready, as in Kueue."""
-        self.applier.block(blocked[0])
+        the pods of all admitted Workloads are ready, as in Kueue. Then the Workloads that wait are admitted first."""
         for decision in blocked:
             self.applier.release(key_of(decision.workload))
+        if not self._waiting:
+            read = (self._read(decision.workload) for decision in blocked)
+            self._waiting.extend(each for each in read if each is not None)
+        if self._waiting and blocked[0].workload == self._waiting[0].key:
+            self.applier.block(blocked[0])
         while self._waits_for_pods():
+            if self._is_second_pass_due():
+                break
             due = self.world.next_second_pass
             pause = None if due is None else (due - self._clock.now()) / SECOND
-            if pause is not None and pause <= 0:
-                break
             self._wake.clear()
             self._is_deciding = False
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
         self._is_deciding = True
+
+    def _read(self, key: str) -> _WaitingWorkload | None:
+        """Return what is compared of a pending Workload; None if it is not pending."""
+        pending = self.world.pending_workload(key)
+        return (
+            _WaitingWorkload(key, pending.uid, pending.generation, pending.cluster_queue)
+            if pending is not None
+            else None
+        )
+
+    def _is_second_pass_due(self) -> bool:
+        due = self.world.next_second_pass
+        return due is not None and due <= self._clock.now()
 
     def _waits_for_pods(self, besides: Container[str] = ()) -> bool:
         """Whether an admitted Workload, besides the given ones, has pods that are not ready. Those whose placement was

@@ -121,6 +121,8 @@ class JobReconciler(msgspec.Struct, frozen=True):
         unseen = await self._unseen(row, key)
         if unseen is None:
             return await self._without_its_kind(row, key, now)
+        if unseen and not key.is_group and self._cached(row, key):
+            return BEHIND_SECONDS
         job = await self._job(row, key, unseen, now)
         if job is None:
             self._made.pop(key, None)
@@ -188,18 +190,21 @@ class JobReconciler(msgspec.Struct, frozen=True):
 
     async def _unseen(self, row: JobIntegration, key: JobKey) -> list[Tree] | None:
         """The objects of a job that own an unfinished Workload and exist, but are not in the cache. Taken for deleted,
-        a job would run while its quota is released, or never start: what is finished stays finished.
+        a job would run while its quota is released, or never start: what is finished stays finished. Where the cache
+        has an object that was deleted and created again, its Workloads, also finished ones, would be deleted as those
+        of another job.
 
         The cache of pods holds only marked ones, and a user may remove the marks [PD10]. Of other kinds, the watch of a
         new leader may be behind that of Workloads, which its predecessor created for jobs that it has not shown yet.
         None: it is not known whether they exist, because the server does not serve the kind.
         """
         cached = self._cached(row, key)
-        if cached and not row.of_pods:
+        owners = tuple(self._owners(row, key, unfinished=key.is_group or not cached))
+        if cached and not row.of_pods and all(owner.uid in cached for owner in owners):
             self._gone.pop(key, None)
             return []
         gone, found = self._gone.get(key, set()), list[Tree]()
-        for owner in self._unfinished_owners(row, key):
+        for owner in owners:
             if owner.uid in cached or owner.uid in gone:
                 continue
             if row.framework in self.kinds.not_served:
@@ -224,12 +229,12 @@ class JobReconciler(msgspec.Struct, frozen=True):
         tree = self.sources.job(row, key.namespace, key.name)
         return frozenset(() if tree is None else (ObjectView(tree).uid,))
 
-    def _unfinished_owners(self, row: JobIntegration, key: JobKey) -> Iterator[OwnerReference]:
-        """The references of the job's unfinished Workloads to its objects."""
+    def _owners(self, row: JobIntegration, key: JobKey, *, unfinished: bool) -> Iterator[OwnerReference]:
+        """The references of the job's Workloads, or of its unfinished ones, to its objects."""
         named = self.sources.workload(key.namespace, key.name) if key.is_group else None
         found = self.sources.owned(row.kind, key.namespace, key.name) if not key.is_group else (named,)
         for workload in found:
-            if workload is not None and not states.is_finished(workload):
+            if workload is not None and not (unfinished and states.is_finished(workload)):
                 for owner in workload.metadata.owner_references:
                     if self.kinds.of(owner) is row and (key.is_group or owner.name == key.name):
                         yield owner
@@ -281,7 +286,7 @@ class JobReconciler(msgspec.Struct, frozen=True):
         if (
             row.parent_type is None
             and not row.of_pods
-            and any(owner.uid == uid for owner in self._unfinished_owners(row, key))
+            and any(owner.uid == uid for owner in self._owners(row, key, unfinished=False))
         ):
             self._gone.setdefault(key, set()).add(uid)
 

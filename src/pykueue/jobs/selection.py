@@ -46,10 +46,13 @@ def selects(row: JobRow, namespace: Labels, options: IntegrationOptions) -> bool
 
 
 def is_managed(row: JobRow, job: ObjectView, namespace: Labels, options: IntegrationOptions) -> bool:
-    """Whether an object is managed by its queue name and its namespace, without regard to its ancestors."""
+    """Whether an object is managed by its queue name and its namespace, without regard to its ancestors. Pods of a kind
+    that is made of pods follow their parent, which the selector for pods need not concern [JF34]: they are gated."""
+    is_of_parent = row.of_pods and labels.POD_SUSPENDING_PARENT in job.annotations
+    selected = options.namespaces.matches(namespace) if is_of_parent else selects(row, namespace, options)
     if queue_name(job):
-        return not options.selector_always_respected or selects(row, namespace, options)
-    return options.manage_without_queue and selects(row, namespace, options)
+        return not options.selector_always_respected or selected
+    return options.manage_without_queue and selected
 
 
 def queue_name(job: ObjectView) -> str:

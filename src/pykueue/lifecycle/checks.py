@@ -81,12 +81,17 @@ def named(message: str) -> tuple[str, ...]:
 
 def retry_ends(check: AdmissionCheckState, cluster_queue: ClusterQueueFacts | None) -> Nanoseconds:
     """Until when a check in state Retry keeps the Workload out of the queue [LC80]."""
+    return (states.moment(check.last_transition_time) or 0) + retry_delay_seconds(check, cluster_queue) * SECOND
+
+
+def retry_delay_seconds(check: AdmissionCheckState, cluster_queue: ClusterQueueFacts | None) -> int:
+    """For how long a check in state Retry keeps the Workload out of the queue [LC80]."""
     delay = check.requeue_after_seconds
     if delay is None:
         listed = cluster_queue.checks if cluster_queue else ()
         facts = next((facts for facts in listed if facts.name == check.name), CheckFacts(check.name))
         delay = facts.retry_delay_minutes * 60
-    return (states.moment(check.last_transition_time) or 0) + max(0, delay) * SECOND
+    return max(0, delay)
 
 
 def may_preempt(workload: Workload, cluster_queue: ClusterQueueFacts) -> bool:

@@ -41,6 +41,15 @@ def not_started(workload: Workload) -> Changes:
     return workload_changes.NOTHING if before is None else _written(before, PodsReadyReason.WAIT_FOR_START)
 
 
+def at_admission(workload: Workload, options: LifecycleOptions) -> Changes:
+    """`PodsReady` of a Workload that is being admitted: a recovery is one of pods of an earlier admission, and would
+    limit the time in which the pods of this one have to start [LC51]."""
+    before = conditions.find(workload.status.conditions, WorkloadCondition.PODS_READY)
+    if options.pods_ready is None or before is None or before.reason != PodsReadyReason.WAIT_FOR_RECOVERY:
+        return workload_changes.NOTHING
+    return _written(before, PodsReadyReason.WAIT_FOR_START)
+
+
 def _written(before: Condition | None, becomes: PodsReadyReason) -> Changes:
     status, message = _MESSAGES[becomes]
     if before is not None and (before.status, before.reason) == (status, becomes):

@@ -12,7 +12,7 @@ from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api.conditions import AdmittedReason, EvictedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import Admission, Workload
-from pykueue.lifecycle import checks, states, workload_changes
+from pykueue.lifecycle import checks, readiness, states, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.workload_changes import (
     Admitted,
@@ -168,7 +168,8 @@ def give_up(workload: Workload, message: str, options: LifecycleOptions, now: Na
 
 
 def admitted(workload: Workload, options: LifecycleOptions, now: Nanoseconds) -> Changes:
-    """`Admitted` as it follows from the rest of the status [LC21], with the execution time when it ends."""
+    """`Admitted` as it follows from the rest of the status [LC21], with the execution time when it ends. A recovery of
+    pods of an earlier admission ends when it begins [LC51]."""
     status, reason, message = _admitted_condition(workload, options)
     before = conditions.find(workload.status.conditions, WorkloadCondition.ADMITTED)
     was, becomes = states.is_admitted(workload), status is ConditionStatus.TRUE
@@ -178,7 +179,7 @@ def admitted(workload: Workload, options: LifecycleOptions, now: Nanoseconds) ->
         return workload_changes.NOTHING
     condition: Changes = (SetCondition(WorkloadCondition.ADMITTED, status, reason, message),)
     if becomes and not was:
-        return (*condition, *_admission_notifications(workload, now))
+        return (*condition, *readiness.at_admission(workload, options), *_admission_notifications(workload, now))
     return (*condition, *_execution_time(workload, now)) if was and not becomes else condition
 
 

@@ -78,6 +78,28 @@ class CycleDriver:
         # Stable: decisions without a rank stay behind, in their order. With fair sharing none has a rank.
         return sorted(decisions, key=lambda decision: (not decision.rank, decision.rank))
 
+    def admit_first(self, key: str, now: Nanoseconds) -> list[Decision]:
+        """Run a cycle with one pending Workload as its only head; see `World.admit_first`."""
+        self._parts.settle(now)
+        workload = self._pending.pending(key)
+        queue = self._pending.queues.get(workload.cluster_queue) if workload is not None else None
+        if workload is None or queue is None or key not in queue:
+            return []
+        if not workload.may_compete(now) or not self._structure.is_active(queue.name):
+            return []
+        scope = self._scopes.scope_of(queue.name)
+        head = self._head(workload, scope, is_preemptor=queue.is_preemptor(workload))
+        # A cycle changes neither the snapshot nor the Workload, so a decision that is dropped has no effect.
+        decisions = cycle.run(self._snapshot, [head], self._policy, now, self._plans, explains=self._explains)
+        if not isinstance(decisions[0], Admit):
+            return []
+        queue.take(key)
+        if self._planning is not None:
+            self._plan(self._planning, decisions[0], now)
+        self._apply(decisions[0], now, is_restricted=bool(head.spared))
+        self.cycles += 1
+        return decisions
+
     def retry_all(self) -> None:
         """Retry every pending Workload without a cause; see `World.retry_all`."""
         self._scopes.release(self._pending.queues)

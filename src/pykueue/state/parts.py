@@ -6,6 +6,8 @@ references of its own.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue
 from pykueue.core import requests
@@ -24,11 +26,18 @@ from pykueue.state.preemption_loops import LoopDetector
 from pykueue.state.preemption_order import PreemptionOrder
 from pykueue.state.reservations import Reservations
 from pykueue.state.scheduling_scope import SchedulingScopes
-from pykueue.state.second_pass import SecondPasses
+from pykueue.state.second_pass import PausedSecondPass, SecondPasses
 from pykueue.state.starts import StartCounts
 from pykueue.state.structure import Structure
 from pykueue.state.thrashing import ThrashingDetector
 from pykueue.state.usage_history import ConsumedResources
+
+
+class _ReplacedSlice(NamedTuple):
+    """The reservation of an elastic slice that is replaced, and its second pass, if it waits for one."""
+
+    reservation: Reservation
+    second_pass: PausedSecondPass | None
 
 
 class WorldParts:
@@ -67,8 +76,8 @@ class WorldParts:
         # Preemptors whose reservation is not confirmed. A queue clears its record when the Workload leaves it; a
         # refused reservation restores the record, as in Kueue, which clears it on the confirming read.
         self.assumed_preemptors: dict[str, PreemptorRecord] = {}
-        # By the elastic slice whose reservation is not confirmed: that of the slice which it replaces.
-        self._replaced: dict[str, Reservation] = {}
+        # By the elastic slice whose reservation is not confirmed: the slice which it replaces.
+        self._replaced: dict[str, _ReplacedSlice] = {}
 
     def target_of(self, workload: kueue.Workload) -> str:
         """Return the ClusterQueue that the Workload's LocalQueue points to; empty if there is none."""
@@ -80,19 +89,23 @@ class WorldParts:
         return found.spec.exclude_resource_prefixes if found is not None else ()
 
     def end_reservation(self, key: str) -> None:
-        """Release a reservation and its second pass. A slice that it would have replaced counts again."""
+        """Release a reservation and its second pass. A slice that it would have replaced counts again, with its own
+        second pass."""
         self.second_passes.drop(key)
         self.reservations.end(key)
         replaced = self._replaced.pop(key, None)
-        if replaced is not None and replaced.key not in self.reservations.held:
-            self.reservations.restore(replaced)
+        if replaced is not None and replaced.reservation.key not in self.reservations.held:
+            self.reservations.restore(replaced.reservation)
+            if replaced.second_pass is not None:
+                self.second_passes.resume(replaced.second_pass)
 
     def replace_slice(self, old: str, by: str) -> None:
         """Release the reservation of an elastic slice for an assumed one that includes it."""
         replaced = self.reservations.held.get(old)
         if replaced is not None:
+            second_pass = self.second_passes.pause(old)
             self.end_reservation(old)
-            self._replaced[by] = replaced
+            self._replaced[by] = _ReplacedSlice(replaced, second_pass)
 
     def confirm_reservation(self, key: str) -> None:
         """Take a reservation as stored: what was kept for the case that it is not is dropped."""
@@ -102,7 +115,7 @@ class WorldParts:
     def forget_replaced(self, key: str) -> None:
         """Record that a slice has no quota any more, whatever becomes of the one that replaces it."""
         if self._replaced:
-            self._replaced = {by: old for by, old in self._replaced.items() if old.key != key}
+            self._replaced = {by: old for by, old in self._replaced.items() if old.reservation.key != key}
 
     def settle(self, now: Nanoseconds) -> None:
         """Bring cohort trees and queues up to date with everything that was put and dropped, and with the windows of

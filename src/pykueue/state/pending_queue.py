@@ -201,6 +201,20 @@ class PendingQueue:
             head.pop_cycle = self._pops
         return head
 
+    def take(self, key: str) -> None:
+        """Take a Workload that is not the head, which is then in flight [CY29]."""
+        self._pops += 1
+        if key in self._buckets:
+            taken = self._buckets.get(key)
+            self._buckets.remove(key)
+        else:
+            taken = self.pool.pop(key, None)
+            self.resting.discard(key)
+        if taken is not None:
+            self.in_flight[key] = taken
+            taken.evaluated_generation = taken.generation
+            taken.pop_cycle = self._pops
+
     def is_preemptor(self, workload: WorkloadInfo) -> bool:
         """Whether this head issued preemptions and its spec has not changed since [QU6]."""
         return self.preemptor == (workload.key, workload.generation)

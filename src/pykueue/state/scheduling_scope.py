@@ -89,6 +89,10 @@ class SchedulingScopes:
         """Whether a scope needs a cycle."""
         return bool(self._ready)
 
+    def scope_of(self, queue: str) -> SchedulingScope:
+        """Return the scope of a queue."""
+        return self._of(queue)
+
     def queues_of(self, queue: str) -> tuple[str, ...]:
         """Return the queues of the same scope, by name."""
         return self._of(queue).queues

@@ -5,12 +5,19 @@ passed, or for a node that failed ([TS25]).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.core.workload import Reservation, ScanPosition, WorkloadInfo
 
 _LONGEST_PAUSE_SECONDS: Final = 30
+
+
+class PausedSecondPass(NamedTuple):
+    """A Workload that needs a second pass, and since when its nodes have failed."""
+
+    head: WorkloadInfo
+    failed_since: Nanoseconds | None
 
 
 class SecondPasses:
@@ -34,6 +41,17 @@ class SecondPasses:
     def drop(self, key: str) -> None:
         self.heads.pop(key, None)
         self._failed_since.pop(key, None)
+
+    def pause(self, key: str) -> PausedSecondPass | None:
+        """Remove a Workload whose quota another one has for now, and return what `resume` needs."""
+        head, failed_since = self.heads.pop(key, None), self._failed_since.pop(key, None)
+        return PausedSecondPass(head, failed_since) if head is not None else None
+
+    def resume(self, paused: PausedSecondPass) -> None:
+        """Add a Workload again that has its quota back: its delay and its backoff went on meanwhile."""
+        self.heads[paused.head.key] = paused.head
+        if paused.failed_since is not None:
+            self._failed_since[paused.head.key] = paused.failed_since
 
     def pop(self, key: str) -> WorkloadInfo:
         """Remove a Workload whose second pass succeeded."""

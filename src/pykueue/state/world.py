@@ -110,6 +110,12 @@ class World:
         """
         return self._driver.decide(now, enough)
 
+    def admit_first(self, key: str, now: Nanoseconds) -> list[Decision]:
+        """Decide about one pending Workload before all others, and apply its admission to the state. If it would not
+        be admitted on the current facts, there is no decision, nothing changes, and it takes its turn in `decide`
+        [CY29]."""
+        return self._driver.admit_first(key, now)
+
     @property
     def has_due_scopes(self) -> bool:
         """Whether `decide` has scopes left that need a cycle."""

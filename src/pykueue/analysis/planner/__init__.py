@@ -1,6 +1,7 @@
 """Offline plans: objects in, one or more scheduling cycles, decisions out as one plain object.
 
     case            documents as typed objects, and the settings they are decided under
+    job_numbers     numbers of jobs that the API server refuses
     job_submission  the jobs among them, and their Workloads
     cycles          scheduling cycles over a case
     report          the result, as one plain object

@@ -13,6 +13,7 @@ from kubemachinery.errors import UsageError
 from kubemachinery.field_errors import FieldError
 from kubemachinery.yaml_documents import Document
 from pykueue import calendars, settings
+from pykueue.analysis.planner import job_numbers
 from pykueue.api import config, defaults, extensions, kube, kueue, labels, own_schemas, registry, validation
 from pykueue.api.validation.nearest import did_you_mean, field_meant
 from pykueue.core import requests
@@ -165,6 +166,8 @@ class _Found:
             raise UsageError(f"{source}: {place} is already in {self._sources[place]}")
         self._sources[place] = source
         if typed is None or is_job:
+            if not self._is_stored:
+                _refuse(source, place, list(job_numbers.errors(tree)))
             self.jobs.append(Document(source, tree))
             return
         metadata: meta.ObjectMeta = typed.metadata  # type: ignore[attr-defined]
@@ -287,7 +290,7 @@ def typed_of(source: str, tree: dict[str, Any], *, is_stored: bool = False) -> m
     errors = validation.structural_errors(complete)
     if row[0].type in EXTENSIONS:
         errors += [*validation.validate_create(complete), *calendars.problems(complete)] if not errors else []
-    _refuse(source, kind, tree, [error for error in errors if (kind, error.path) not in _UNDERSTOOD])
+    _refuse(source, f"{kind} {_name(tree)}", [error for error in errors if (kind, error.path) not in _UNDERSTOOD])
     return _decoded(source, tree, complete, row[0].type)
 
 
@@ -308,10 +311,10 @@ def _hint(kind: str) -> str:
     return f"; {' and '.join(versions)} have" if versions else did_you_mean(kind, [row.kind for row in registry.CUSTOM])
 
 
-def _refuse(source: str, kind: str, tree: dict[str, Any], errors: list[FieldError]) -> None:
+def _refuse(source: str, place: str, errors: list[FieldError]) -> None:
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        raise UsageError(f"{source}: {kind} {_name(tree)}: {errors[0]}{more}")
+        raise UsageError(f"{source}: {place}: {errors[0]}{more}")
 
 
 def _name(tree: dict[str, Any]) -> str:

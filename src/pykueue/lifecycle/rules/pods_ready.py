@@ -41,15 +41,12 @@ def pods_ready(context: RuleContext) -> RuleResult | None:
 def _clock(
     context: RuleContext, options: PodsReadyOptions
 ) -> tuple[UnderlyingCause, Nanoseconds | None, Nanoseconds | None]:
-    """What the Workload waits for, since when, and for how long at most. A condition from before its admission is about
-    pods of an earlier one, and starts no clock."""
-    admitted = states.since(context.workload, WorkloadCondition.ADMITTED)
+    """What the Workload waits for, since when, and for how long at most."""
     found = conditions.find(context.workload.status.conditions, WorkloadCondition.PODS_READY)
     if found is not None and found.reason == PodsReadyReason.WAIT_FOR_RECOVERY:
         since = states.since(context.workload, WorkloadCondition.PODS_READY)
-        if since is None or admitted is None or since >= admitted:
-            return UnderlyingCause.WAIT_FOR_RECOVERY, since, options.recovery_timeout or None
-    return UnderlyingCause.WAIT_FOR_START, admitted, options.timeout
+        return UnderlyingCause.WAIT_FOR_RECOVERY, since, options.recovery_timeout or None
+    return UnderlyingCause.WAIT_FOR_START, states.since(context.workload, WorkloadCondition.ADMITTED), options.timeout
 
 
 def _expired(context: RuleContext, options: PodsReadyOptions, cause: UnderlyingCause) -> RuleResult:
