@@ -67,6 +67,7 @@ class RandomWorld:
     topology: bool = False  # flavors with nodes, and pods that are to be near each other
     changes: bool = False  # steps that change queues, cohorts and Workloads
     groups: bool = False  # a resource group for each resource, flavors with labels and taints
+    anywhere: bool = False  # with `topology`: also pods without a topology request
     objects: list[Tree] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
@@ -239,6 +240,8 @@ class RandomWorld:
             pod_sets.append(pod_set)
         if self.topology and self.groups:
             self._slice(pod_sets)
+        if self.topology and self.anywhere:
+            self._drop_requests(pod_sets)
         spec = {"queueName": rng.choice(queues), "priority": rng.choice((0, 0, 1, 1, 2, 3)), "podSets": pod_sets}
         return _object("Workload", name, spec, NAMESPACE)
 
@@ -273,6 +276,12 @@ class RandomWorld:
                 "podSetSliceRequiredTopology": LEVELS[level],
                 "podSetSliceSize": size,
             }
+
+    def _drop_requests(self, pod_sets: list[Tree]) -> None:
+        """Let some pod sets have no topology request; those that are placed together need theirs."""
+        for each in pod_sets:
+            if "podSetGroupName" not in each["topologyRequest"] and self._rng.random() < 0.5:
+                del each["topologyRequest"]
 
 
 def _requests(pod_set: Tree) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Whether this manager decides as Kueue does: the same random worlds for both, compared after every step.
 
     python -m bench differences [--seed=a] [--worlds=40] [--only=] [--steps=12] [--fair] [--topology] [--changes]
-                                  [--groups] [--stop-steps=0] [--rest=1] [--patience=8] [--gates=NAME=true,…] [--alone]
-                                  [--json=FILE]
+                                  [--groups] [--anywhere] [--stop-steps=0] [--rest=1] [--patience=8]
+                                  [--gates=NAME=true,…] [--alone] [--json=FILE]
 
 Kueue is built from its published Go module, once, like kube-apiserver. All worlds share a server. In each step one
 Workload of every world arrives or finishes, or with `--changes` a queue, a cohort or a Workload changes; the next step
@@ -328,6 +328,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--groups", action="store_true", help="with several resource groups; with --topology, slices and groups of pods"
     )
+    parser.add_argument("--anywhere", action="store_true", help="with --topology, also pods without a topology request")
     parser.add_argument("--stop-steps", type=int, default=0, help="how many steps later evicted jobs stop")
     parser.add_argument("--alone", action="store_true", help="with pykueue up instead of Kueue")
     parser.add_argument(
@@ -343,8 +344,9 @@ def main(arguments: list[str]) -> int:
     gates, problems = features.parse(chosen.gates)
     if problems:
         parser.error("; ".join(f"--gates: {each.name} {each.message}" for each in problems))
+    kinds = {each: getattr(chosen, each) for each in ("fair", "topology", "changes", "groups", "anywhere")}
     worlds = [
-        RandomWorld(chosen.seed, number, chosen.steps, chosen.fair, chosen.topology, chosen.changes, chosen.groups)
+        RandomWorld(chosen.seed, number, chosen.steps, **kinds)
         for number in (map(int, chosen.only.split(",")) if chosen.only else range(chosen.worlds))
     ]
     beside = EMBEDDED if chosen.alone else peer.KUEUE

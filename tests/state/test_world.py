@@ -410,6 +410,42 @@ def test_a_node_heartbeat_starts_no_cycle_and_a_deleted_node_does() -> None:
     assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w1"]
 
 
+def test_a_pod_that_ends_requeues_only_where_a_flavor_has_its_node() -> None:
+    """The event names the ClusterQueues with a topology flavor that selects the node [QU24]."""
+    world = World(SchedulingPolicy())
+    level = kueue.TopologyLevel(node_label="kubernetes.io/hostname")
+    world.put(kueue.Topology(metadata=meta.ObjectMeta(name="t"), spec=kueue.TopologySpec(levels=(level,))), NOW)
+    for thing in ClusterCase((), (queue_of("q", nominal=9),), (WorkloadCase(1, "q", 3, 0, 0),), fair=False).things():
+        world.put(thing, NOW)
+    flavor = kueue.ResourceFlavorSpec(node_labels={"pool": "mine"}, topology_name="t")
+    world.put(kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="f0"), spec=flavor), NOW)
+
+    def node(name: str, pool: str) -> kube.Node:
+        return kube.Node(
+            metadata=meta.ObjectMeta(name=name, labels={"kubernetes.io/hostname": name, "pool": pool}),
+            status=kube.NodeStatus(
+                allocatable={"cpu": "4", "pods": "9"}, conditions=(kube.NodeCondition(type="Ready", status="True"),)
+            ),
+        )
+
+    def pod(name: str) -> kube.Pod:
+        requests = kube.ResourceRequirements(requests={"cpu": "2"})
+        containers = (kube.Container(name="c", resources=requests),)
+        spec = kube.PodSpec(node_name=name, containers=containers)
+        return kube.Pod(metadata=meta.ObjectMeta(name=name, namespace=NAMESPACE), spec=spec)
+
+    for name, pool in (("n1", "mine"), ("n2", "other")):
+        world.put(node(name, pool), NOW)
+        world.put(pod(name), NOW)
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Wait)
+    world.drop(pod("n2"))
+    assert world.decide(NOW) == []
+    world.drop(pod("n1"))
+    [decision] = world.decide(NOW)
+    assert isinstance(decision, Admit)
+
+
 def test_how_pods_are_to_be_spread_makes_a_workload_a_kind_of_its_own() -> None:
     """One result holds for a whole equivalence class; these two are in different ones [QU12]."""
     world = small(WorkloadCase(1, "q", 9, 0, 1))

@@ -209,16 +209,19 @@ class Intake:
         self._apply_usage_delta(pod, self._parts.non_tas_usage.drop(pod))
 
     def _apply_usage_delta(self, pod: kube.Pod, delta: UsageDelta) -> None:
-        if delta is not UsageDelta.NONE:
-            # Only placements by a topology depend on it. The pods of a Workload start and stop as a consequence of its
-            # admission and eviction: were they outside changes, no loop of running Workloads would ever be found.
-            is_outside = pod.metadata.labels.keys().isdisjoint((labels.PODSET, labels.MANAGED))
-            for name in self._structure.topology_queues():
-                if is_outside:
-                    self._loops.changed(name)
-                self._scopes.invalidate(name)
+        if delta is UsageDelta.NONE:
+            return
+        # Only placements on this node depend on it. The pods of a Workload start and stop as a consequence of its
+        # admission and eviction: were they outside changes, no loop of running Workloads would ever be found.
+        flavors = self._parts.snapshot.topology_cache.flavors_of_node(pod.spec.node_name)
+        queues = self._structure.topology_queues(flavors)
+        is_outside = pod.metadata.labels.keys().isdisjoint((labels.PODSET, labels.MANAGED))
+        for name in queues:
+            if is_outside:
+                self._loops.changed(name)
+            self._scopes.invalidate(name)
         if delta is UsageDelta.RELEASED:
-            self._scopes.release(self._structure.topology_queues())
+            self._scopes.release(queues)
 
     # Workloads.
 

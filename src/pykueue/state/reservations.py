@@ -163,10 +163,11 @@ class Reservations:
         self._loops.released(reservation)
 
     def _give_back(self, reservation: Reservation) -> None:
-        """Retry inadmissible Workloads of its cohort tree; nodes are shared by all trees."""
+        """Retry inadmissible Workloads of its cohort tree, and of the trees that share its nodes [QU24]."""
         self._scopes.release((reservation.cluster_queue,))
         if reservation.placed:
-            self._scopes.release(self._structure.topology_queues())
+            flavors = self._structure.snapshot.topology_cache.flavors_using(reservation.placed)
+            self._scopes.release(self._structure.topology_queues(flavors))
 
     def _hide_victims(self, reservation: Reservation) -> list[Reservation]:
         """Victims that are to go later count together with their successor, as the larger of the two. Those that count

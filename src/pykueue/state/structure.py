@@ -68,7 +68,8 @@ class Structure:
         self._read_ahead: dict[str, ResolvedQueue] = {}  # of those to read, without windows
         self._built_ahead: dict[tuple[bool, str], _BuiltTree] = {}  # without usage
         self.usage_observer: UsageObserver | None = None
-        self._topology_queues: tuple[str, ...] | None = None  # None: to be computed again
+        # By the flavors of which they have one; None is any topology flavor. Computed when needed.
+        self._topology_queues: dict[frozenset[str] | None, tuple[str, ...]] = {}
 
     # Objects.
 
@@ -94,7 +95,7 @@ class Structure:
         self.cluster_queues.pop(name, None)
         self.read.pop(name, None)
         self._spec_quotas.pop(name, None)
-        self._topology_queues = None
+        self._topology_queues.clear()
         self.selectors.pop(name, None)
         self._to_read.discard(name)
         self._read_ahead.pop(name, None)
@@ -134,7 +135,7 @@ class Structure:
         self.snapshot.eligibility_cache.clear()
         self.snapshot.flavors.pop(name, None)
         self.snapshot.topology_cache.drop_flavor(name)
-        self._topology_queues = None
+        self._topology_queues.clear()
         self._note_read(self._users_of_flavor(name))
         return self._users_of_flavor(name)
 
@@ -187,7 +188,7 @@ class Structure:
     def _place_flavor(self, name: str) -> None:
         if not self.policy.topology:
             return
-        self._topology_queues = None
+        self._topology_queues.clear()
         flavor = self.flavors[name]
         found = self.topologies.get(flavor.spec.topology_name or "")
         if found is not None:
@@ -308,7 +309,7 @@ class Structure:
         self.snapshot.eligibility_cache.clear()
         around, ahead = self._context(), self._read_ahead
         changed, self._to_read, self._is_reshaped = self._to_read, set(), False
-        self._topology_queues = None
+        self._topology_queues.clear()
         for name in sorted(changed):
             read = ahead.get(name)
             if read is None:
@@ -368,11 +369,19 @@ class Structure:
         groups = self.read[name].spec.groups
         return any(self.snapshot.topology_cache.has_flavor(flavor) for group in groups for flavor in group.flavors)
 
-    def topology_queues(self) -> tuple[str, ...]:
-        """Return the ClusterQueues that do, of all trees. Needed when node capacity is free again, so it is cached."""
-        if self._topology_queues is None:
-            self._topology_queues = tuple(filter(self.uses_topology, self.read))
-        return self._topology_queues
+    def topology_queues(self, flavors: frozenset[str] | None = None) -> tuple[str, ...]:
+        """Return the ClusterQueues that do, of all trees, or those that have one of these flavors. Needed when node
+        capacity is free again, so it is cached."""
+        found = self._topology_queues.get(flavors)
+        if found is None:
+            found = tuple(
+                name for name in self.read if self.uses_topology(name) and (flavors is None or self._has(name, flavors))
+            )
+            self._topology_queues[flavors] = found
+        return found
+
+    def _has(self, name: str, flavors: frozenset[str]) -> bool:
+        return any(not flavors.isdisjoint(group.flavors) for group in self.read[name].spec.groups)
 
     def tree_queues(self, name: str) -> Iterator[str]:
         """Return the ClusterQueues of the same tree, itself included; none in a cohort cycle."""

@@ -169,6 +169,22 @@ class TopologyCache:
         both_on_hosts = one is not None and two is not None and one.is_host_topology and two.is_host_topology
         return both_on_hosts and self.options.overlapping_flavors
 
+    def flavors_using(self, usage: Iterable[PlacedPods]) -> frozenset[str]:
+        """Return the flavors in which the usage takes capacity: its own, and those that share its nodes."""
+        return frozenset(
+            name
+            for pods in usage
+            for name in self._flavors
+            if name == pods.flavor or (self.share(name, pods.flavor) and self._has_leaf_of(name, pods))
+        )
+
+    def flavors_of_node(self, name: str) -> frozenset[str]:
+        """Return the flavors that select the node; none if it is not Ready or not schedulable."""
+        node = self._nodes.get(name)
+        if node is None:
+            return frozenset()
+        return frozenset(flavor for flavor, known in self._flavors.items() if tree.selects(known, node))
+
     # What-ifs; they change the flavor that they name only.
 
     def assume(self, usage: Iterable[PlacedPods]) -> None:
@@ -188,6 +204,10 @@ class TopologyCache:
         while len(self._what_ifs) > mark:
             capacity, leaf, pod, count = self._what_ifs.pop()
             capacity.add_pods(leaf, pod, count)
+
+    def _has_leaf_of(self, flavor: str, pods: PlacedPods) -> bool:
+        domains = self.domains(flavor)
+        return domains is not None and any(domains.leaf(domain.values) is not None for domain in pods.placement.domains)
 
     def _suppose(self, usage: Iterable[PlacedPods], sign: int) -> None:
         for pods in usage:
