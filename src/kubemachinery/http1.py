@@ -25,6 +25,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
@@ -39,7 +40,6 @@ _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _NAME: Final = re.compile(_TOKEN)
 _FORBIDDEN: Final = re.compile("[\r\n\0]")
 _SPACE: Final = re.compile(r"[^\x21-\x7e]")
-_FIELDS: Final = re.compile(rf"(?:{_TOKEN}:[^\r\n\0]*\r\n)*")
 _STATUS_LINE: Final = re.compile(r"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n\0]*)?")
 _PREFIX: Final = b"HTTP/1."
 _REQUEST_LINE: Final = re.compile(r"([A-Z][A-Z-]{0,31}) ([^\x00-\x20\x7f]+) HTTP/1\.([01])")
@@ -49,6 +49,7 @@ _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\0]*)?")
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _REASONS: Final = {each.value: each.phrase for each in HTTPStatus}
 _WITH_LENGTH: Final = frozenset({"POST", "PUT", "PATCH"})
+_METHODS: Final = _WITH_LENGTH | {"GET", "DELETE"}
 
 
 class Malformed(Exception):
@@ -89,20 +90,28 @@ _NO_HEADERS: Final = ResponseHeaders({})
 # --- Messages as bytes ------------------------------------------------------------------------------------------------
 
 
-def request_bytes(method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
-    """A request as one value. Raises ValueError for a header or a target that would begin another line."""
-    if not _NAME.fullmatch(method) or not target or _SPACE.search(target):
-        raise ValueError(f"{method!r} {target!r} is not the method and the target of a request")
-    lines = [f"{method} {target} HTTP/1.1"]
+def header_lines(headers: Iterable[tuple[str, str]]) -> str:
+    """Headers as they are sent, each with its line break. Raises ValueError for one that would begin another line."""
+    lines = []
     for name, value in headers:
         if not _NAME.fullmatch(name) or _FORBIDDEN.search(value):
             # Without the value: it may be a credential.
             raise ValueError(f"the header {name!r} contains a character that is not allowed in headers")
-        lines.append(f"{name}: {value}")
-    if body or method in _WITH_LENGTH:
-        lines.append(f"Content-Length: {len(body)}")
-    lines.append("\r\n")
-    return "\r\n".join(lines).encode() + body
+        lines.append(f"{name}: {value}\r\n")
+    return "".join(lines)
+
+
+def request_bytes(method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
+    """A request as one value. Raises ValueError for a header or a target that would begin another line."""
+    return request_with_lines(method, target, header_lines(headers), body)
+
+
+def request_with_lines(method: str, target: str, lines: str, body: bytes) -> bytes:
+    """The same with headers that `header_lines` has returned. Raises ValueError for the method and the target."""
+    if (method not in _METHODS and not _NAME.fullmatch(method)) or not target or _SPACE.search(target):
+        raise ValueError(f"{method!r} {target!r} is not the method and the target of a request")
+    length = f"Content-Length: {len(body)}\r\n" if body or method in _WITH_LENGTH else ""
+    return f"{method} {target} HTTP/1.1\r\n{lines}{length}\r\n".encode() + body
 
 
 def response_head(status: int, headers: Iterable[tuple[str, str]]) -> bytes:
@@ -239,6 +248,8 @@ class _MessageParser:
             return -1
         if length is None:
             return None
+        if _DECIMAL.fullmatch(length):
+            return int(length)
         lengths = set(length.replace(" ", "").split(","))
         if len(lengths) > 1 or not _DECIMAL.fullmatch(size := lengths.pop()):
             raise Malformed(f"the {self._what} has the Content-Length {length!r}")
@@ -303,7 +314,7 @@ class _MessageParser:
         if end == start:
             self._complete()
         else:
-            _by_name(_read_lines(data[start : end + 2].decode("latin-1"), _FIELDS, self._what))
+            _read_headers(data[start : end + 2].decode("latin-1"), self._what)
         return end + 2
 
     def _add(self, piece: bytes) -> None:
@@ -356,7 +367,7 @@ class ResponseParser(_MessageParser):
         found = _STATUS_LINE.fullmatch(first)
         if found is None:
             raise Malformed("the response is not HTTP/1.1")
-        headers = _by_name(_read_lines(fields, _FIELDS, self._what))
+        headers = _read_headers(fields, self._what)
         status = int(found[2])
         if status >= 200:
             self.status, self.headers = status, ResponseHeaders(headers)
@@ -366,18 +377,21 @@ class ResponseParser(_MessageParser):
         return end + 4
 
     def _begin_body(self, is_1_1: bool, headers: Mapping[str, str]) -> None:
-        self.is_reusable = is_1_1 and "close" not in _elements(headers.get("connection", ""))
+        connection = headers.get("connection")
+        self.is_reusable = is_1_1 and (connection is None or "close" not in _elements(connection))
         length = self._find_length(is_1_1, headers)
         if self._is_answer_to_head or self.status in (204, 304):
             self._complete()
             return
-        match headers.get("content-encoding", "identity").lower():
-            case "gzip" | "x-gzip":
-                self._unpacker = Unpacker()
-            case "identity" | "":
-                pass
-            case other:
-                raise Malformed(f"the response has the Content-Encoding {other!r}")
+        encoding = headers.get("content-encoding")
+        if encoding is not None:
+            match encoding.lower():
+                case "gzip" | "x-gzip":
+                    self._unpacker = Unpacker()
+                case "identity" | "":
+                    pass
+                case other:
+                    raise Malformed(f"the response has the Content-Encoding {other!r}")
         if length is None:
             self._state, self.is_reusable = _UNTIL_CLOSE, False
         else:
@@ -463,6 +477,30 @@ def _by_name(lines: list[tuple[str, str]]) -> dict[str, str]:
         name = name.lower()
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
+
+
+def _read_headers(text: str, what: str) -> dict[str, str]:
+    """The headers of a response by their names; `text` has a line break after each. In one pass, and without a regular
+    expression for all of the text: a client reads a head for each of its requests."""
+    lines = text.split("\r\n")
+    breaks = len(lines) - 1
+    if lines.pop() or "\0" in text or text.count("\r") != breaks or text.count("\n") != breaks:
+        raise Malformed(f"the {what} has a line that is no header")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        lower = _lower_name(name) if colon else ""
+        if not lower:
+            raise Malformed(f"the {what} has a line that is no header")
+        value = value.strip(" \t")
+        headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
+    return headers
+
+
+@lru_cache(maxsize=256)
+def _lower_name(name: str) -> str:
+    """A name of a header in lower case; empty if it is none."""
+    return name.lower() if _NAME.fullmatch(name) else ""
 
 
 def _elements(value: str) -> list[str]:

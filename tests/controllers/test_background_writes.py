@@ -6,15 +6,17 @@ import asyncio
 import itertools
 from collections import Counter
 
+import msgspec
 import pytest
 
 from controllers.test_clock import kind, leading
 from controllers.test_quota_schedules import Site, site
+from kubemachinery.client.event_recorder import EVENTS
 from kubemachinery.unstructured import get
 from pykueue.controllers.background_writes import BackgroundWrites
 from virtual import virtual_time
 
-AT_ONCE, SHARE, PER_SECOND = 10, 0.1, 0.5
+AT_ONCE, SHARE, PER_SECOND = 10, 0.05, 0.5
 
 
 async def taken_in(writes: BackgroundWrites, seconds: float, *, decisions_per_second: int) -> int:
@@ -40,7 +42,7 @@ async def taken_in(writes: BackgroundWrites, seconds: float, *, decisions_per_se
 
 @pytest.mark.parametrize("decisions_per_second", [25, 100, 400])
 @virtual_time
-async def test_background_writes_of_a_rush_are_a_tenth_and_one_in_two_seconds(decisions_per_second: int) -> None:
+async def test_background_writes_of_a_rush_are_one_for_twenty_and_one_in_two_seconds(decisions_per_second: int) -> None:
     seconds = 30
     taken = await taken_in(BackgroundWrites(lambda: False), seconds, decisions_per_second=decisions_per_second)
     share = seconds * (decisions_per_second * SHARE + PER_SECOND)
@@ -67,6 +69,24 @@ async def test_writes_that_wait_make_a_rush_however_few_they_are() -> None:
     assert [writes.take_now() for _ in range(5)] == [True] * 3 + [False] * 2
     is_full = False
     assert writes.take_now()
+
+
+@virtual_time
+async def test_a_rush_is_long_after_two_seconds_and_until_it_ends() -> None:
+    writes = BackgroundWrites(lambda: False)
+    long: list[bool] = []
+    for _ in range(5):
+        for _ in range(30):
+            writes.decision_started()
+            await asyncio.sleep(1 / 30)
+        long.append(writes.is_long_rush)
+    assert long == [False, False, True, True, True]
+    await asyncio.sleep(1)
+    assert not writes.is_long_rush
+    for _ in range(30):  # another one
+        writes.decision_started()
+    assert writes.is_rush
+    assert not writes.is_long_rush
 
 
 async def admit_many(made: Site, seconds: int, numbers: itertools.count[int], queues: int) -> None:
@@ -104,6 +124,46 @@ async def test_requests_of_a_rush_are_few_more_than_its_admissions() -> None:
             for row in ("ClusterQueue", "LocalQueue"):
                 found = await made.client.get(kind(row), f"q{number}", "default" if row == "LocalQueue" else "")
                 assert get(found, "status", "admittedWorkloads") == (admitted + 2 * 60) / queues
+
+
+async def reasons_of_events(made: Site) -> Counter[str]:
+    listed = (await made.client.list(EVENTS)).items
+    return Counter(msgspec.json.decode(each)["reason"] for each in listed)
+
+
+@virtual_time
+async def test_admissions_of_a_short_rush_have_their_events() -> None:
+    async with site(cpu=1) as made, leading(made.client, made.clock):
+        await made.queue("q0", cpu=10_000)
+        await asyncio.sleep(10)
+        for number in range(60):
+            await made.workload(f"w{number}", queue="q0")
+        await asyncio.sleep(10)
+        assert (await reasons_of_events(made))["Admitted"] == 60
+
+
+@virtual_time
+async def test_a_long_rush_leaves_out_events_of_admissions_and_no_others() -> None:
+    async with site(cpu=1) as made, leading(made.client, made.clock):
+        preempting = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+        await made.queue("q0", cpu=10_000)
+        await made.queue("small", cpu=1, **preempting)
+        await made.workload("low", queue="small", priority=0)
+        await asyncio.sleep(10)
+        before = await reasons_of_events(made)
+        rush = asyncio.ensure_future(admit_many(made, 10, itertools.count(), 1))
+        await asyncio.sleep(5)
+        await made.workload("high", queue="small", priority=10)
+        await rush
+        await asyncio.sleep(10)
+        made_in_the_rush = await reasons_of_events(made) - before
+        assert made_in_the_rush["Preempted"] == 1
+        assert made_in_the_rush["EvictedDueToPreempted"] == 1
+        # What the first two seconds have written, of 600.
+        assert made_in_the_rush["Admitted"] < 60
+        await made.workload("after", queue="q0")
+        await asyncio.sleep(2)
+        assert (await reasons_of_events(made) - before)["Admitted"] == made_in_the_rush["Admitted"] + 1
 
 
 @virtual_time

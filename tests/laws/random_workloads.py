@@ -61,10 +61,8 @@ messages = st.sampled_from(["", "because", "x" * 40_000])
 _STATUSES = st.sampled_from(["True", "False", "Unknown", "", "Perhaps"]) | st.just("True")
 
 
-def _conditions(
-    types: st.SearchStrategy[str], statuses: st.SearchStrategy[str] = _STATUSES
-) -> st.SearchStrategy[tuple[meta.Condition, ...]]:
-    one = st.builds(
+def _condition(types: st.SearchStrategy[str], statuses: st.SearchStrategy[str]) -> st.SearchStrategy[meta.Condition]:
+    return st.builds(
         meta.Condition,
         type=types,
         status=statuses,
@@ -73,7 +71,12 @@ def _conditions(
         last_transition_time=moments,
         observed_generation=st.integers(0, 2),
     )
-    return st.lists(one, max_size=6, unique_by=lambda found: found.type).map(tuple)
+
+
+def _conditions(
+    types: st.SearchStrategy[str], statuses: st.SearchStrategy[str] = _STATUSES
+) -> st.SearchStrategy[tuple[meta.Condition, ...]]:
+    return st.lists(_condition(types, statuses), max_size=6, unique_by=lambda found: found.type).map(tuple)
 
 
 check_states = st.lists(
@@ -168,6 +171,27 @@ def _specs(active: st.SearchStrategy[bool]) -> st.SearchStrategy[kueue.WorkloadS
 
 
 workloads = st.builds(kueue.Workload, metadata=metadatas, spec=_specs(st.booleans() | st.just(True)), status=statuses)
+
+# Active and admitted, and the status has nothing beside it but whether their pods are ready.
+running_workloads = st.builds(
+    kueue.Workload,
+    metadata=metadatas,
+    spec=_specs(st.just(True)),
+    status=st.builds(
+        replace,
+        statuses,
+        conditions=st.builds(
+            lambda reserved, admitted, ready: (reserved, admitted, *ready),
+            _condition(st.just("QuotaReserved"), st.just("True")),
+            _condition(st.just("Admitted"), st.just("True")),
+            _conditions(st.just("PodsReady"), st.sampled_from(["True", "False"])),
+        ),
+        admission=admissions,
+        requeue_state=st.none(),
+        admission_checks=st.just(()),
+        admission_checks_conditions=st.just(()),
+    ),
+)
 
 # Active, and the status has nothing but that they are pending.
 waiting_workloads = st.builds(

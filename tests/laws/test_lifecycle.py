@@ -22,7 +22,7 @@ from pykueue.lifecycle import (
 )
 from pykueue.lifecycle.facts import LifecycleOptions, WorkloadFacts
 from pykueue.lifecycle.rules import RuleContext, RuleResult
-from pykueue.lifecycle.step import RULES, WAITING_RULES, step
+from pykueue.lifecycle.step import RULES, RUNNING_RULES, WAITING_RULES, step
 from pykueue.lifecycle.workload_changes import Changes, DeleteWorkload
 
 LIVES = settings(max_examples=100)
@@ -71,8 +71,20 @@ def test_rules_that_a_workload_that_only_waits_does_not_need_have_no_result(
     assert all(result in (None, RuleResult()) for result in results)
 
 
-def test_rules_of_waiting_workloads_are_in_the_order_of_all() -> None:
+@LIVES
+@given(random_workloads.running_workloads, random_workloads.facts, random_workloads.options)
+def test_rules_that_a_workload_that_only_runs_does_not_need_have_no_result(
+    workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
+) -> None:
+    assert states.only_runs(workload)
+    left_out = [rule for rule in RULES if rule not in RUNNING_RULES]
+    results = [rule(RuleContext(workload, facts, options, NOW)) for rule in left_out]
+    assert all(result in (None, RuleResult()) for result in results)
+
+
+def test_rules_of_waiting_and_of_running_workloads_are_in_the_order_of_all() -> None:
     assert tuple(rule for rule in RULES if rule in WAITING_RULES) == WAITING_RULES
+    assert tuple(rule for rule in RULES if rule in RUNNING_RULES) == RUNNING_RULES
 
 
 @LIVES

@@ -149,6 +149,67 @@ async def test_full_queue_drops_the_oldest_and_counts_them(client: ApiClient) ->
     assert recorder.dropped == 3
 
 
+async def test_full_queue_drops_the_oldest_routine_event_first(client: ApiClient) -> None:
+    recorder = EventRecorder(client, SystemClock(), "me")
+    recorder.emit(note("Preempted"))
+    recorder.emit(note("Admitted", "the first", routine=True))
+    recorder.emit(note("Admitted", "the second", routine=True))
+    for number in range(298):
+        recorder.emit(note(f"Reason{number}"))
+    assert recorder.dropped == 1
+    running = asyncio.ensure_future(recorder.run())
+    # The one before it is dropped only if no routine Event is left.
+    await eventually(lambda: events(client))
+    running.cancel()
+    assert min(await events(client), key=lambda each: str(each["eventTime"]))["reason"] == "Preempted"
+
+
+@virtual_time
+async def test_routine_events_are_written_after_the_others() -> None:
+    async with virtual.server() as client:
+        recorder = EventRecorder(client, SystemClock(), "me")
+        for number in range(60):
+            recorder.emit(note(f"Admitted{number}", routine=True))
+        for number in range(60):
+            recorder.emit(note(f"Preempted{number}"))
+        running = asyncio.ensure_future(recorder.run())
+        await asyncio.sleep(0.01)
+        written = [each["reason"] for each in await events(client)]
+        assert len(written) == 100
+        assert sum(reason.startswith("Preempted") for reason in written) == 60
+        running.cancel()
+
+
+@virtual_time
+async def test_routine_events_are_left_out_while_other_writes_leave_no_place() -> None:
+    """Also those that wait already. What follows is written at the rate, without a burst."""
+    leaves_out = False
+    async with virtual.server() as client:
+        recorder = EventRecorder(
+            client, SystemClock(), "me", may_write=lambda: not leaves_out, leaves_out=lambda: leaves_out
+        )
+        recorder.emit(note("Admitted0", routine=True))
+        leaves_out = True
+        running = asyncio.ensure_future(recorder.run())
+        for number in range(1, 4):
+            recorder.emit(note(f"Admitted{number}", routine=True))
+        for number in range(60):
+            recorder.emit(note(f"Preempted{number}"))
+        await asyncio.sleep(2)
+        assert recorder.dropped == 4
+        assert await events(client) == []
+        recorder.emit(note("Admitted4", routine=True))
+        leaves_out = False
+        await asyncio.sleep(3)
+        written = {each["reason"] for each in await events(client)}
+        assert 29 <= len(written) <= 31
+        assert all(reason.startswith("Preempted") for reason in written)
+        recorder.emit(note("Admitted5", routine=True))
+        await asyncio.sleep(5)
+        assert "Admitted5" in {each["reason"] for each in await events(client)}
+        running.cancel()
+
+
 async def test_important_event_is_written_first(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     for number in range(250):

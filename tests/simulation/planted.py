@@ -248,7 +248,7 @@ def _without(*names: str) -> Plant:
     """Lifecycle rules that are removed."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        for rules in ("RULES", "WAITING_RULES"):
+        for rules in ("RULES", "WAITING_RULES", "RUNNING_RULES"):
             kept = tuple(rule for rule in getattr(step, rules) if rule.__name__ not in names)
             patch.setattr(step, rules, kept)
 

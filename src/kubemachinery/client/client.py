@@ -67,6 +67,11 @@ class RateLimiter:
         now = asyncio.get_running_loop().time()
         return (now - max(self._spent, now - self._allowance)) / self._interval
 
+    def use_up(self) -> None:
+        """Take all tokens that are available now: what follows is sent at the rate, without a burst."""
+        if self._interval:
+            self._spent = max(self._spent, asyncio.get_running_loop().time())
+
     async def take(self, *, priority: QueuePriority = NORMAL) -> None:
         if not self._interval:
             return

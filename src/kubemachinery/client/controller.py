@@ -67,6 +67,13 @@ class Controller(Generic[K]):
         turn = turns.current()
         while (taken := await self.queue.get()) is not None:
             key: K | None = taken
+            if not self._limits:
+                try:
+                    await self.reconcile_once(taken)
+                finally:
+                    self.queue.done(taken)
+                await turn.end_if_used_up()
+                continue
             kind = self._kind_of(taken)
             limit = self._limits.get(kind)
             if limit is not None and self._running[kind] >= limit:

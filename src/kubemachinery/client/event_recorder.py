@@ -6,9 +6,10 @@ Workload give one Event with a count of eight and the note of the first. Recorde
 Kubernetes, which use the older API, also compare the note.
 
 `emit` never waits and never fails. A server keeps every Event for an hour, so they are written at a limited rate with a
-burst. When less than half of the burst is left, redundant Events are dropped; when the queue is full, the oldest are.
-Both are counted in `dropped`. While writes that are more urgent take what the server can do, each Event waits until
-`may_write` returns that it may be written. The time of an Event is that of `emit`.
+burst. When less than half of the burst is left, redundant Events are dropped; when the queue is full, the oldest
+routine Event is, or the oldest of all. While writes that are more urgent take what the server can do, each Event waits
+until `may_write` returns that it may be written; while `leaves_out` returns that they take it for long, routine Events
+are dropped, and the burst is used up. Dropped Events are counted in `dropped`. The time of an Event is that of `emit`.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class PendingEvent(msgspec.Struct, frozen=True):
     redundant: bool = False
     # Written before all others and never dropped: the others only repeat it.
     important: bool = False
+    # The status of its object contains the same: written after all others, and dropped before them.
+    routine: bool = False
 
 
 class _Emitted(NamedTuple):
@@ -124,10 +127,15 @@ class EventRecorder(msgspec.Struct):
     compares_notes: bool = False
     # Whether an Event may be written beside writes that are more urgent; it is then counted as written.
     may_write: Callable[[], bool] = lambda: True
+    # Whether writes that are more urgent leave no place for routine Events.
+    leaves_out: Callable[[], bool] = lambda: False
     dropped: int = 0
     _rate_limiter: RateLimiter = msgspec.field(default_factory=lambda: RateLimiter(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
-    _queue: asyncio.Queue[_Emitted] = msgspec.field(default_factory=asyncio.Queue)
-    _important: deque[_Emitted] = msgspec.field(default_factory=deque)  # only while other Events are queued
+    # In the order in which they are written.
+    _important: deque[_Emitted] = msgspec.field(default_factory=deque)
+    _others: deque[_Emitted] = msgspec.field(default_factory=deque)
+    _routine: deque[_Emitted] = msgspec.field(default_factory=deque)
+    _emitted: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     _writing: int = 0
     # By `_series_key`; those of the latest Events last.
     _series: OrderedDict[bytes, _Series] = msgspec.field(default_factory=OrderedDict)
@@ -135,22 +143,31 @@ class EventRecorder(msgspec.Struct):
 
     def emit(self, event: PendingEvent) -> None:
         """Queue the Event to be written."""
-        waiting, emitted = self._queue.qsize(), _Emitted(event, self.clock.now())
-        if event.important and waiting:
-            self._important.append(emitted)
+        if event.routine and self.leaves_out():
+            self.dropped += 1 + len(self._routine)
+            self._routine.clear()
+            self._rate_limiter.use_up()
             return
-        if event.redundant and self._rate_limiter.left - waiting < _EVENTS_AT_ONCE / 2:
-            self.dropped += 1
-            return
-        if waiting >= _QUEUE_MAX:
-            self._queue.get_nowait()
-            self.dropped += 1
-        self._queue.put_nowait(emitted)
+        if not event.important:
+            waiting = len(self._others) + len(self._routine)
+            if event.redundant and self._rate_limiter.left - waiting < _EVENTS_AT_ONCE / 2:
+                self.dropped += 1
+                return
+            if waiting >= _QUEUE_MAX:
+                (self._routine or self._others).popleft()
+                self.dropped += 1
+        queue = self._important if event.important else self._routine if event.routine else self._others
+        queue.append(_Emitted(event, self.clock.now()))
+        self._emitted.set()
 
     @property
     def idle(self) -> bool:
         """Whether all emitted Events are written."""
-        return self._queue.empty() and not self._writing
+        return not self._waits and not self._writing
+
+    @property
+    def _waits(self) -> bool:
+        return bool(self._important or self._others or self._routine)
 
     async def run(self, writers: int = 1) -> None:
         """Write until cancelled."""
@@ -160,21 +177,18 @@ class EventRecorder(msgspec.Struct):
 
     async def _write_all(self) -> None:
         while True:
-            queued = await self._queue.get()
+            while not self._waits:
+                self._emitted.clear()
+                await self._emitted.wait()
+            if not self._important and not self.may_write():
+                # What `may_write` depends on is the owner's; it has no event to wait for.
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
             self._writing += 1
             try:
-                if not queued.event.important:
-                    await self._give_way()
-                while self._important:
-                    await self._try_to_write(self._important.popleft())
-                await self._try_to_write(queued)
+                await self._try_to_write((self._important or self._others or self._routine).popleft())
             finally:
                 self._writing -= 1
-
-    async def _give_way(self) -> None:
-        # What `may_write` depends on is the owner's; it has no event to wait for.
-        while not self._important and not self.may_write():  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _try_to_write(self, emitted: _Emitted) -> None:
         try:

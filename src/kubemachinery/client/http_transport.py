@@ -29,7 +29,6 @@ from kubemachinery.client.transport import (
     ApiRequest,
     ApiResponse,
     ConnectionOptions,
-    Headers,
     Lines,
     reason_of,
     target_of,
@@ -37,6 +36,8 @@ from kubemachinery.client.transport import (
 
 # What may be unpacked at once while a stream is read; what is not compressed is held back at LINE_BYTES.
 _STREAM_BYTES: Final = 4 * LINE_BYTES
+# Requests have few combinations of media types, and each has the same headers every time.
+_HEADS_MAX: Final = 64
 
 
 class HttpTransport:
@@ -48,13 +49,14 @@ class HttpTransport:
         address = urllib.parse.urlsplit(self._server)
         self._prefix = address.path
         self._host = host_header(address)
+        self._heads: dict[tuple[str, str, bool], str] = {}  # the lines of headers that are no credentials
         self._pool = ConnectionPool(Connector(address, options, CONNECT_SECONDS), connections)
 
     async def send(self, request: ApiRequest) -> ApiResponse:
         timeout = self._options.timeout_of(request)
         try:
             async with asyncio.timeout(timeout):
-                data = self._bytes_of(request, await self._options.headers_of(request), self._options.compressed)
+                data = await self._bytes_of(request, self._options.compressed)
                 connection = await self._exchange(request, data, BODY_BYTES, whole=True)
                 response = connection.response
                 body = b"".join(response.take_body())
@@ -70,7 +72,7 @@ class HttpTransport:
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         try:
-            data = self._bytes_of(request, await self._options.headers_of(request), False)
+            data = await self._bytes_of(request, False)
             connection = await self._exchange(request, data, _STREAM_BYTES, whole=False)
             try:
                 response = connection.response
@@ -107,10 +109,22 @@ class HttpTransport:
             else:
                 return connection
 
-    def _bytes_of(self, request: ApiRequest, headers: Headers, compressed: bool) -> bytes:
+    async def _bytes_of(self, request: ApiRequest, compressed: bool) -> bytes:
+        lines = self._heads.get((request.accept, request.content_type, compressed))
+        if lines is None:
+            lines = self._lines_of(request, compressed)
+        if self._options.credentials is not None:
+            lines += http1.header_lines(await self._options.credentials())
+        return http1.request_with_lines(request.method, target_of(self._prefix, request), lines, request.body)
+
+    def _lines_of(self, request: ApiRequest, compressed: bool) -> str:
         encoding = [("Accept-Encoding", "gzip")] if compressed else []
-        target = target_of(self._prefix, request)
-        return http1.request_bytes(request.method, target, [("Host", self._host), *headers, *encoding], request.body)
+        headers = self._options.headers_of(request.accept, request.content_type)
+        lines = http1.header_lines([("Host", self._host), *headers, *encoding])
+        if len(self._heads) >= _HEADS_MAX:
+            self._heads.clear()
+        self._heads[request.accept, request.content_type, compressed] = lines
+        return lines
 
     def _unreachable(self, error: NotConnected) -> Unanswered:
         return Unanswered(f"{self._server} cannot be reached: {reason_of(error.reason)}", applied=False)

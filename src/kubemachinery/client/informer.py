@@ -243,8 +243,10 @@ class Informer(Generic[T]):
 
     def by_index(self, index: str, value: str) -> Iterator[tuple[ObjectKey, T]]:
         """The objects with this value in the index, ordered by namespace and name."""
-        for key in sorted(self._indexes[index].by_value.get(value, ())):
-            yield key, self._store[key].value
+        found = self._indexes[index].by_value.get(value)
+        if found is None:  # most questions: without the frame of a generator
+            return iter(())
+        return ((key, self._store[key].value) for key in sorted(found))
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
@@ -410,8 +412,10 @@ class Informer(Generic[T]):
             self._advance(int(metadata.resource_version))
 
     def _advance(self, revision: int) -> None:
-        self._revision = max(self._revision, revision)
-        self._advanced.set()
+        if revision > self._revision:
+            self._revision = revision
+        if not self._advanced.is_set():
+            self._advanced.set()
 
     def _upsert(self, key: ObjectKey, metadata: _Identity, item: msgspec.Raw, *, initial: bool = False) -> None:
         revision = int(metadata.resource_version or 0)

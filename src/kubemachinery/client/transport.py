@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 import ssl
 import urllib.parse
@@ -35,6 +36,8 @@ LINE_BYTES: Final = 4 * 1024 * 1024
 BODY_BYTES: Final = 1024 * 1024 * 1024
 CONNECT_SECONDS: Final = 10.0
 SAFE: Final = "/:@!$&'()*+,;=~%"
+# A path that percent-encoding leaves as it is.
+_PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_.\-~/]*")
 
 
 # Returns whether a write may still be sent.
@@ -82,10 +85,10 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
     def timeout_of(self, request: ApiRequest) -> float | None:
         return request.timeout_seconds if self.timeout_seconds is None else self.timeout_seconds or None
 
-    async def headers_of(self, request: ApiRequest) -> Headers:
-        content = [("Content-Type", request.content_type)] if request.content_type else []
-        auth = await self.credentials() if self.credentials is not None else ()
-        return [("Accept", request.accept), ("User-Agent", self.user_agent), *content, *auth]
+    def headers_of(self, accept: str, content_type: str) -> Headers:
+        """The headers of a request without those of its credentials."""
+        content = [("Content-Type", content_type)] if content_type else []
+        return [("Accept", accept), ("User-Agent", self.user_agent), *content]
 
 
 DEFAULT_CONNECTION: Final = ConnectionOptions()
@@ -110,7 +113,9 @@ def check_fence(request: ApiRequest) -> None:
 
 def target_of(prefix: str, request: ApiRequest) -> str:
     """The path and the query of a request, percent-encoded; `prefix` is the path in the address of the server."""
-    path = urllib.parse.quote(prefix + request.path, safe=SAFE)
+    path = prefix + request.path
+    if not _PLAIN_PATH.fullmatch(path):
+        path = urllib.parse.quote(path, safe=SAFE)
     return f"{path}?{_encoded(request.query)}" if request.query else path
 
 

@@ -22,6 +22,7 @@ _MAX_BACKOFF_SECONDS: Final = 30.0
 _OUTDATED_MIN: Final = 64
 # So many outdated entries are skipped before other tasks run: a few milliseconds.
 _SKIPPED_AT_ONCE: Final = 5_000
+_NEVER: Final = float("inf")
 
 
 class WorkQueue(Generic[K]):
@@ -80,7 +81,7 @@ class WorkQueue(Generic[K]):
             self.add(key, priority=priority)
             return
         due = asyncio.get_running_loop().time() + seconds
-        if due < self._due.get(key, float("inf")):
+        if due < self._due.get(key, _NEVER):
             self._due[key] = due
             self._count += 1
             heapq.heappush(self._delayed, (due, self._count, key, priority))
@@ -112,7 +113,8 @@ class WorkQueue(Generic[K]):
 
     def forget(self, key: K) -> None:
         """Reset the backoff of the key after a success."""
-        self._failures.pop(key, None)
+        if self._failures:
+            self._failures.pop(key, None)
 
     async def get(self) -> K | None:
         """Wait for the next key; the caller must call `done` with it. None when the queue is closed."""

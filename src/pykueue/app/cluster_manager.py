@@ -110,7 +110,7 @@ class _ClusterManager:
         connection = settings.configuration.client_connection or config.ClientConnection()
         client = ApiClient(transport, rng, RateLimiter(connection.qps or 0.0, connection.burst or 0))
         self.manager = Manager(client, chosen, clock, rng, instance=identity, election=self._candidate)
-        self.manager.metrics.role = ReplicaRole.STANDALONE if self._leads_alone else ReplicaRole.FOLLOWER
+        self.manager.metrics.set_role(ReplicaRole.STANDALONE if self._leads_alone else ReplicaRole.FOLLOWER)
         self._webhooks: webhook_server.WebhookServer | None = None
 
     async def serve(
@@ -161,7 +161,7 @@ class _ClusterManager:
     async def _lead(self) -> None:
         assert self._webhooks is not None, "the manager leads only after its webhooks are served"
         if not self._leads_alone:
-            self.manager.metrics.role = ReplicaRole.LEADER
+            self.manager.metrics.set_role(ReplicaRole.LEADER)
         # Outside the cluster the API server calls the leader; inside, all replicas answer behind one Service.
         await self._webhooks.register()
         await (self.manager.lead() if self._leads_alone else self.manager.take_over())

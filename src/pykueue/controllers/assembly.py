@@ -127,7 +127,8 @@ class Manager:
         self.writer = WorkloadWriter(client, self.informers.workloads, reporter, election)
         self.auditor = StateAuditor(self.informers, self.world, options.empty_world, clock, self.metrics.audited)
         self.scheduler = self._scheduler(options, clock)
-        self.recorder.may_write = self.scheduler.applier.background.take_now
+        background = self.scheduler.applier.background
+        self.recorder.may_write, self.recorder.leaves_out = background.take_now, lambda: background.is_long_rush
         tools = _Tools(client, self.informers, self.writer, reporter, self.scheduler, measures, clock, rng)
         workload = WorkloadController(self.informers, self.scheduler, self.writer, options.lifecycle, clock, rng)
         always = tuple(_always(options, tools))

@@ -2,7 +2,7 @@
 
 Each of them takes as much of the server as an admission. In a rush, that is while many decisions are written, they are
 a share of these writes, and one in two seconds more [CY27]: a manager that admits faster writes more of them, and their
-part of all requests stays the same.
+part of all requests stays the same. A rush of more than two seconds leaves out the Events of admissions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Final
 # Decisions within such a second that make a rush.
 _RUSH: Final = 20
 _RUSH_SECONDS: Final = 1.0
-_SHARE: Final = 0.1
+_LONG_RUSH_SECONDS: Final = 2.0
+_SHARE: Final = 0.05
 _PER_SECOND: Final = 0.5
 _AT_ONCE: Final = 10
 _LOOK_SECONDS: Final = 0.1
@@ -27,17 +28,26 @@ class BackgroundWrites:
     def __init__(self, is_full: Callable[[], bool]) -> None:
         self._is_full = is_full
         self._last = deque[float](maxlen=_RUSH)  # when the last decisions began to be written
+        self._rush_since = 0.0  # when the last decision was made that was not part of a rush
         self._left = float(_AT_ONCE)
         self._counted_at = 0.0
 
     @property
     def is_rush(self) -> bool:
         """Whether many decisions were made within the last second, or some wait to be written."""
-        return self._is_full() or (len(self._last) == _RUSH and _now() - self._last[0] < _RUSH_SECONDS)
+        return (len(self._last) == _RUSH and _now() - self._last[0] < _RUSH_SECONDS) or self._is_full()
+
+    @property
+    def is_long_rush(self) -> bool:
+        """Whether the present rush has lasted for more than two seconds."""
+        return self.is_rush and _now() - self._rush_since > _LONG_RUSH_SECONDS
 
     def decision_started(self) -> None:
         """Count an admission or an eviction that is to be written."""
-        self._last.append(_now())
+        now = _now()
+        if not self.is_rush:
+            self._rush_since = now
+        self._last.append(now)
         self._left = min(_AT_ONCE, self._left + _SHARE)
 
     def take_now(self) -> bool:

@@ -43,7 +43,7 @@ class DecisionApplier:
         self._writer = writer
         self._tasks = WriteTasks()
         writer.on_answered.append(self._tasks.answered)
-        self.background = BackgroundWrites(lambda: self.is_full)
+        self.background = BackgroundWrites(lambda: self._tasks.is_full)
         self._status = PendingStatusWriter(world, writer, options, clock, self._tasks, self.background)
         self._evictions = EvictionWriter(world, feed, writer, clock, self._tasks, self.background, wake)
         self._reservations = ReservationWriter(

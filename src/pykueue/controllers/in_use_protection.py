@@ -34,6 +34,7 @@ class InUseController:
         self, client: ApiClient, informers: Informers, scheduler: Scheduler, rng: random.Random, *, topology: bool
     ) -> None:
         self._client = client
+        self._informers = informers
         self._kept: dict[str, _Kept] = {
             "ClusterQueue": _Kept(
                 informers.cluster_queues, lambda name: any(True for _ in scheduler.world.reservations_in(name))
@@ -65,7 +66,10 @@ class InUseController:
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         admission = change.old.status.admission if change.old is not None else None
         if admission is not None:
-            self.loop.add(("ClusterQueue", admission.cluster_queue))
+            # One that is not being deleted keeps its finalizer, whether quota is reserved in it or not.
+            cluster_queue = self._informers.cluster_queues.get(admission.cluster_queue)
+            if cluster_queue is not None and cluster_queue.metadata.deletion_timestamp is not None:
+                self.loop.add(("ClusterQueue", admission.cluster_queue))
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         if change.old is not None:

@@ -134,13 +134,16 @@ class JobsController:
     def _concerned(self, key: ObjectKey, workload: kueue.Workload) -> Iterator[JobKey]:
         yield from triggers.owners_of(workload, self._kinds)
         # An object with the name of a group keeps the group from having a Workload, until it is deleted.
+        name = str(key)
         pods = self._copies.get(pod.KIND.name)
-        if pods is not None and any(pods.by_index(_GROUP, str(key))):
+        if pods is not None and any(pods.by_index(_GROUP, name)):
             yield JobKey(pod.FRAMEWORK, key.namespace, key.name, is_group=True)
         parents = triggers.owner_keys(workload)
         for row in self._rows:
             copy = self._copies[row.kind.name]
-            for _, tree in copy.by_index(_NAMED, str(key)):
+            if not len(copy):
+                continue
+            for _, tree in copy.by_index(_NAMED, name):
                 yield triggers.key_of(row, tree, self._options)
             for parent in parents:
                 for _, tree in copy.by_index(_PARENT, parent):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kubemachinery import conditions, meta, unstructured
 from kubemachinery.client.informer import InformerEvent as News
@@ -28,6 +28,9 @@ from pykueue.observe.metrics import Metrics, MetricsOptions
 from pykueue.state import troubles
 from pykueue.state.troubles import StarvationRules
 from pykueue.state.world import World
+
+_USES_QUOTA: Final = (Reserved, Admitted, Released)
+_COUNTED_BY_WATCH: Final = (Finished, Released)
 
 
 class ManagerMetrics:
@@ -120,11 +123,14 @@ class ManagerMetrics:
 
         Its end and the release of its quota are counted by the watch, because other clients may write them.
         """
+        counted: list[Change] = []
         for change in changes:
-            if isinstance(change, Reserved | Admitted | Released):
+            if isinstance(change, _USES_QUOTA):
                 for cohort in self._ancestors(change.cluster_queue):
                     self._gauges.cohort_used(cohort)
-        self.metrics.changes(workload, [change for change in changes if not isinstance(change, Finished | Released)])
+            if not isinstance(change, _COUNTED_BY_WATCH):
+                counted.append(change)
+        self.metrics.changes(workload, counted)
 
     def _workload_seen(self, news: News[kueue.Workload]) -> None:
         old, new = news.old, news.new

@@ -11,6 +11,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -55,6 +56,12 @@ class Which(NamedTuple):
         return f"{self.kind} {self.key}"
 
 
+@lru_cache(maxsize=4_096)
+def _which(kind: str, name: str, namespace: str = "") -> Which:
+    """Made once for each queue: every event of a Workload concerns two of them."""
+    return Which(kind, ObjectKey(namespace, name))
+
+
 class QueuesController:
     def __init__(
         self, client: ApiClient, informers: Informers, scheduler: Scheduler, clock: Clock, rng: random.Random
@@ -80,12 +87,21 @@ class QueuesController:
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
-        workloads = [each for each in (change.old, change.new) if each is not None]
-        for key in {ObjectKey(each.metadata.namespace, each.spec.queue_name or ""): None for each in workloads}:
-            self._soon(Which(LOCAL_QUEUE.kind, key))
-        for cluster_queue in {self._informers.cluster_queue_of(each): None for each in workloads}:
-            self._soon(Which(CLUSTER_QUEUE.kind, ObjectKey("", cluster_queue)))
-            self._ancestors(cluster_queue)
+        # Of a change, most often both states have the same queues; each is counted once.
+        counted: Which | None = None
+        for workload in (change.old, change.new):
+            if workload is not None:
+                which = _which(LOCAL_QUEUE.kind, workload.spec.queue_name or "", workload.metadata.namespace)
+                if which != counted:
+                    self._soon(which)
+                    counted = which
+        for workload in (change.old, change.new):
+            if workload is not None:
+                which = _which(CLUSTER_QUEUE.kind, self._informers.cluster_queue_of(workload))
+                if which != counted:
+                    self._soon(which)
+                    self._ancestors(which.key.name)
+                    counted = which
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         self._itself(Which(CLUSTER_QUEUE.kind, change.key), change)

@@ -102,12 +102,13 @@ class Scheduler:
             self._feed.put(event.key, event.new)
         elif event.old is not None:
             self.world.drop(event.old)
-        # Workloads whose requests may have changed, because a LimitRange or the like changed.
-        for key in sorted(self.world.take_outdated()):
-            if not self.world.is_assumed(key):
-                self._feed.put_current(key_of(key))
-        for key in sorted(self.world.take_unblocked()):
-            self.applier.settled(key_of(key))
+        if self.world.has_follow_ups:
+            # Workloads whose requests may have changed, because a LimitRange or the like changed.
+            for key in sorted(self.world.take_outdated()):
+                if not self.world.is_assumed(key):
+                    self._feed.put_current(key_of(key))
+            for key in sorted(self.world.take_unblocked()):
+                self.applier.settled(key_of(key))
         self.wake()
 
     def wake(self) -> None:
@@ -153,6 +154,8 @@ class Scheduler:
 
     async def _woken(self) -> None:
         """Return when something has changed, a backoff has ended, or a sweep is due."""
+        if self._wake.is_set():
+            return
         at = min(self._sweep_at, self.world.next_wake() or self._sweep_at)
         pause = max(_SHORTEST_PAUSE_SECONDS, (at - self._clock.now()) / SECOND)
         with suppress(TimeoutError):

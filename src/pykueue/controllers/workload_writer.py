@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
@@ -47,6 +48,8 @@ _READ_RETRY_SECONDS: Final = 0.2
 # How long the watch may take to show a version that a conflict has proved to exist.
 _WATCH_SECONDS: Final = 1.0
 
+_Locks: TypeAlias = dict[ObjectKey, deque[asyncio.Future[None]] | None]
+
 
 class WrittenStates(Protocol):
     """Receives the states of Workloads that were written."""
@@ -71,7 +74,7 @@ class WorkloadWriter:
         self._low_priority_client = client.low_priority()
         self._workloads = workloads
         self._reporter = reporter
-        self._locks: dict[ObjectKey, _Lock] = {}  # of the Workloads that a controller decides about
+        self._locks: _Locks = {}  # of the Workloads that a controller decides about
         # What was written, and the UIDs of deleted Workloads: until the watch shows it.
         self._ahead: dict[ObjectKey, kueue.Workload] = {}
         self._gone: dict[ObjectKey, str] = {}
@@ -228,43 +231,47 @@ class WorkloadWriter:
             self._ahead[key] = replace(after, metadata=replace(after.metadata, resource_version=str(made)))
 
 
-class _Lock:
-    __slots__ = ("lock", "takers")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.takers = 0
-
-
 class _Turn(AbstractAsyncContextManager[None]):
-    """Inside the block, the lock of a Workload is held. It exists while it is held or waited for."""
+    """Inside the block, the lock of a Workload is held, by one task after the other in the order of their arrival.
+
+    A lock is an entry of the dict while it is held: those that wait for it, or None. Most are taken when they are free,
+    and every decision takes one.
+    """
 
     __slots__ = ("_key", "_locks")
 
-    def __init__(self, locks: dict[ObjectKey, _Lock], key: ObjectKey) -> None:
+    def __init__(self, locks: _Locks, key: ObjectKey) -> None:
         self._locks = locks
         self._key = key
 
     async def __aenter__(self) -> None:
-        held = self._locks.get(self._key)
-        if held is None:
-            held = self._locks[self._key] = _Lock()
-        held.takers += 1
+        if self._key not in self._locks:
+            self._locks[self._key] = None
+            return
+        waiters = self._locks[self._key]
+        if waiters is None:
+            waiters = self._locks[self._key] = deque()
+        waiter = asyncio.get_running_loop().create_future()
+        waiters.append(waiter)
         try:
-            await held.lock.acquire()
-        except BaseException:
-            self._leave(held)
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._release()  # it was handed over in the turn of the loop in which this task was cancelled
             raise
 
     async def __aexit__(self, *_error: object) -> None:
-        held = self._locks[self._key]
-        held.lock.release()
-        self._leave(held)
+        self._release()
 
-    def _leave(self, held: _Lock) -> None:
-        held.takers -= 1
-        if not held.takers:
-            del self._locks[self._key]
+    def _release(self) -> None:
+        """Hand the lock over to the first task that still waits for it."""
+        waiters = self._locks[self._key]
+        while waiters:
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        del self._locks[self._key]
 
 
 def revision(workload: kueue.Workload) -> int:

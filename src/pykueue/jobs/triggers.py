@@ -95,6 +95,8 @@ def owner_key(kind: Kind, namespace: str, name: str) -> str:
 
 
 def owner_keys(workload: kueue.Workload) -> tuple[str, ...]:
+    if not workload.metadata.owner_references:
+        return ()
     return tuple(
         f"{owner.api_version.rpartition('/')[0]}/{owner.kind}/{workload.metadata.namespace}/{owner.name}"
         for owner in workload.metadata.owner_references

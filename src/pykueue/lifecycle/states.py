@@ -123,6 +123,7 @@ _ADMITTED: Final = WorkloadCondition.ADMITTED.value
 _EVICTED: Final = WorkloadCondition.EVICTED.value
 _FINISHED: Final = WorkloadCondition.FINISHED.value
 _PENDING: Final = frozenset({_RESERVED, _ADMITTED})
+_RUNNING: Final = frozenset({_RESERVED, _ADMITTED, WorkloadCondition.PODS_READY.value})
 
 
 def has(workload: Workload, condition: WorkloadCondition) -> bool:
@@ -170,6 +171,22 @@ def only_waits(workload: Workload) -> bool:
         and not status.admission_checks
         and not status.admission_checks_conditions
         and all(condition.type in _PENDING and condition.status == "False" for condition in status.conditions)
+    )
+
+
+def only_runs(workload: Workload) -> bool:
+    """The Workload is active and admitted, and its status has nothing beside it but whether its pods are ready
+    [LC11]."""
+    status = workload.status
+    return (
+        status.admission is not None
+        and is_active(workload)
+        and status.requeue_state is None
+        and not status.admission_checks
+        and not status.admission_checks_conditions
+        and is_reserved(workload)
+        and is_admitted(workload)
+        and _RUNNING.issuperset([condition.type for condition in status.conditions])
     )
 
 

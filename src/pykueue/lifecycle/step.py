@@ -70,6 +70,19 @@ WAITING_RULES: Final[tuple[Rule, ...]] = (
     admitted,
 )
 
+# The rules that can apply to a Workload that only runs: the others need a state without quota, checks, a backoff or the
+# condition of an eviction, a deactivation or an end. Every admission is evaluated once in this state.
+RUNNING_RULES: Final[tuple[Rule, ...]] = (
+    orphan,
+    preemption_gates,
+    admission_gate,
+    check_list,
+    local_queue_stopped,
+    cluster_queue_stopped,
+    pods_ready,
+    execution_time,
+)
+
 # Every rule may apply once, and some of them again because of another; more than that is a cycle [LC14].
 _MOST_PASSES: Final = 2 * len(RULES)
 
@@ -117,7 +130,7 @@ def _pass(context: RuleContext) -> tuple[LifecycleStep, Workload]:
     its changes of the status."""
     wake_at: Nanoseconds | None = None
     recheck = False
-    for rule in WAITING_RULES if states.only_waits(context.workload) else RULES:
+    for rule in _rules_of(context.workload):
         result = rule(context)
         if result is None:
             continue
@@ -131,6 +144,13 @@ def _pass(context: RuleContext) -> tuple[LifecycleStep, Workload]:
         if result.ends:
             break
     return LifecycleStep((), wake_at, recheck), context.workload
+
+
+def _rules_of(workload: Workload) -> tuple[Rule, ...]:
+    """The rules that can apply to a Workload in its state."""
+    if states.only_waits(workload):
+        return WAITING_RULES
+    return RUNNING_RULES if states.only_runs(workload) else RULES
 
 
 def _effective(context: RuleContext, changes: Changes) -> tuple[Changes, Workload]:

@@ -57,14 +57,10 @@ def is_parent(workload: Workload) -> bool:
 
 def parent_of(workload: Workload) -> meta.OwnerReference | None:
     """The Workload that this one is a variant of."""
-    return next(
-        (
-            owner
-            for owner in workload.metadata.owner_references
-            if owner.kind == "Workload" and owner.api_version == kueue.API_VERSION
-        ),
-        None,
-    )
+    for owner in workload.metadata.owner_references:
+        if owner.kind == "Workload" and owner.api_version == kueue.API_VERSION:
+            return owner
+    return None
 
 
 def flavor_of(workload: Workload) -> str:

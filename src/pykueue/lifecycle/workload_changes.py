@@ -239,21 +239,22 @@ _ON_STATUS: Final = (
     CountEviction,
 )
 _ON_OBJECT: Final = (SetInactive, SetActive, MarkParent, UnmarkParent, RemoveFinalizer, DeleteWorkload)
+_ON_EITHER: Final = _ON_STATUS + _ON_OBJECT
 
 
 def on_status(changes: Changes) -> tuple[StatusChange, ...]:
     """The changes of one write of the status."""
-    return tuple(change for change in changes if isinstance(change, _ON_STATUS))
+    return tuple([change for change in changes if isinstance(change, _ON_STATUS)])
 
 
 def on_object(changes: Changes) -> tuple[ObjectChange, ...]:
     """The changes of one write of the object itself (and a deletion, which comes last)."""
-    return tuple(change for change in changes if isinstance(change, _ON_OBJECT))
+    return tuple([change for change in changes if isinstance(change, _ON_OBJECT)])
 
 
 def notifications(changes: Changes) -> tuple[Notification, ...]:
     """What to publish after the writes succeeded."""
-    return tuple(change for change in changes if not isinstance(change, _ON_STATUS + _ON_OBJECT))
+    return tuple([change for change in changes if not isinstance(change, _ON_EITHER)])
 
 
 # --- Applying ---------------------------------------------------------------------------------------------------------
@@ -265,6 +266,8 @@ def apply_to(workload: kueue.Workload, changes: Iterable[Change], now: Nanosecon
     for change in changes:
         if isinstance(change, _ON_STATUS):
             status = _with(status, change, metadata.generation, now)
+            continue
+        if not isinstance(change, _ON_OBJECT):
             continue
         match change:
             case SetInactive():
@@ -279,7 +282,7 @@ def apply_to(workload: kueue.Workload, changes: Iterable[Change], now: Nanosecon
             case RemoveFinalizer():
                 kept = tuple(name for name in metadata.finalizers if name != labels.RESOURCE_IN_USE_FINALIZER)
                 metadata = replace(metadata, finalizers=kept)
-            case DeleteWorkload() | EmitEvent() | Reserved() | Admitted() | Evicted() | Released() | Finished():
+            case DeleteWorkload():
                 pass
     return replace(workload, metadata=metadata, spec=spec, status=status)
 

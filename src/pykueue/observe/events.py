@@ -21,6 +21,9 @@ MULTIKUEUE: Final = "kueue-multikueue-controller"
 BUDGET: Final = "pykueue-budget-controller"
 
 
+# Events of admissions, which the conditions of the Workload repeat.
+_ROUTINE: Final = frozenset({"QuotaReserved", "Admitted"})
+
 # Called with a Workload after changes were written, and with the changes.
 Count: TypeAlias = Callable[[kueue.Workload, Sequence[Change]], None]
 
@@ -99,5 +102,6 @@ class Reporter:
                 related=related,
                 redundant=redundant,
                 important=change.important,
+                routine=change.reason in _ROUTINE,
             )
         )

@@ -40,6 +40,8 @@ _STATES: Final = ("pending", "active", "terminating")
 _READING: Final = ("GET", "watch")
 _NANO: Final = 1_000_000_000
 _AT_A_TIME: Final = 1_000
+_ADMITTED: Final = WorkloadCondition.ADMITTED.value
+_RESERVED: Final = WorkloadCondition.QUOTA_RESERVED.value
 
 
 class GaugeSources(msgspec.Struct, frozen=True):
@@ -527,9 +529,6 @@ def _figure(resource: str, amount: int) -> float:
 
 def _reasons(workload: kueue.Workload) -> tuple[str, str]:
     """Return the reasons of the conditions Admitted and QuotaReserved."""
-    found = (
-        conditions.find(workload.status.conditions, type_)
-        for type_ in (WorkloadCondition.ADMITTED, WorkloadCondition.QUOTA_RESERVED)
-    )
-    admitted, reserved = (condition.reason if condition is not None else "" for condition in found)
-    return admitted, reserved
+    found = workload.status.conditions
+    admitted, reserved = conditions.find(found, _ADMITTED), conditions.find(found, _RESERVED)
+    return admitted.reason if admitted is not None else "", reserved.reason if reserved is not None else ""

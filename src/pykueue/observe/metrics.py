@@ -557,6 +557,11 @@ class _Subject(msgspec.Struct, frozen=True, gc=False):
     local_queues: tuple[tuple[str, str], ...]  # the one that has series: its name and namespace
 
 
+# What `Metrics.changes` counts; most changes of a write are conditions and Events.
+_COUNTED: Final = (Reserved, Admitted, Evicted, Released, Finished, SetCondition)
+_LOOP_DELAY: Final = f"{OWN}event_loop_delay_seconds"
+
+
 class Metrics:
     """The counters and histograms of one manager."""
 
@@ -570,7 +575,7 @@ class Metrics:
         metadata_of: MetadataOf = lambda source, namespace, name: None,
     ) -> None:
         self.options: Final = options
-        self.role = role
+        self.set_role(role)
         self.admissions = 0
         self.registry: Final = MetricRegistry()
         self._has_series = has_series
@@ -584,6 +589,15 @@ class Metrics:
                 self._declare(metric)
         build = (__version__, "", "", "", platform.python_implementation(), _platform())
         self._gauges["kueue_build_info"][build].set(1)
+
+    @property
+    def role(self) -> ReplicaRole:
+        """The role of this replica, a label of every series."""
+        return self._role
+
+    def set_role(self, role: ReplicaRole) -> None:
+        """Count in the series of a role from now on."""
+        self._role, self._role_label = role, role.value
 
     def _declare(self, metric: Metric) -> None:
         name, help, labels = metric.name, metric.help, self.labels(metric)
@@ -655,8 +669,11 @@ class Metrics:
 
     def changes(self, workload: kueue.Workload, changes: Iterable[Change]) -> None:
         """Count the changes that were written to a Workload; `workload` includes them."""
+        found = [change for change in changes if isinstance(change, _COUNTED)]
+        if not found:
+            return
         about = _Subject(workload, _class_of(workload), self._local_queues(workload))
-        for change in changes:
+        for change in found:
             match change:
                 case Reserved(cluster_queue, waited):
                     self._count("quota_reserved_workloads_total", about, cluster_queue)
@@ -744,7 +761,7 @@ class Metrics:
 
     def loop_delayed(self, seconds: float) -> None:
         """Observe by how much a timer of the event loop was late."""
-        self._histograms[f"{OWN}event_loop_delay_seconds"][self.role.value,].observe(seconds)
+        self._histograms[_LOOP_DELAY][self._role_label,].observe(seconds)
 
     def plan_changed(self, change: PlanChange) -> None:
         """Count a change of a planned start."""
@@ -821,8 +838,8 @@ class Metrics:
     def _values(self, name: str, labels: Labels, workload: ObjectMeta | None = None, local_queue: str = "") -> Labels:
         """Return the values of all labels of a series; `labels` are those before the role."""
         if not self.options.custom.rows:
-            return (*labels, self.role.value)
-        return (*labels, self.role.value, *self.custom_values(BY_NAME[name], labels, workload, local_queue))
+            return (*labels, self._role_label)
+        return (*labels, self._role_label, *self.custom_values(BY_NAME[name], labels, workload, local_queue))
 
 
 def is_read(metric: Metric) -> bool:

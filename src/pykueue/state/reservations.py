@@ -140,6 +140,11 @@ class Reservations:
                 self._scopes.invalidate(self.held[who].cluster_queue)
         return result
 
+    @property
+    def has_unblocked(self) -> bool:
+        """Whether `take_unblocked` would return a reservation."""
+        return bool(self._unblocked)
+
     def take_unblocked(self) -> set[str]:
         """Return and clear the reservations that lost one of their assumed targets since the last call."""
         unblocked, self._unblocked = self._unblocked, set()

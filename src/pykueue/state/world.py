@@ -90,6 +90,11 @@ class World:
         [QS7]. Changes nothing."""
         return quota_withdrawal.withdrawals(self._parts.structure, at)
 
+    @property
+    def has_follow_ups(self) -> bool:
+        """Whether `take_outdated` or `take_unblocked` would return a Workload. After most events they do not."""
+        return bool(self._parts.outdated) or self._parts.reservations.has_unblocked
+
     def take_outdated(self) -> set[str]:
         """Return and clear the pending Workloads whose requests may have changed since they were put, because a
         LimitRange, a RuntimeClass or an exclusion list changed. The owner of the objects puts them again."""
