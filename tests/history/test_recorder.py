@@ -21,6 +21,7 @@ from pykueue.api import kube, kueue, registry
 from pykueue.client import job_history
 from pykueue.client.job_history import HistoryRequest
 from pykueue.controllers import history_recorder
+from pykueue.controllers.assembly import Manager
 from pykueue.history import documents
 from pykueue.history.documents import JobRecord
 from pykueue.history.retention import TRIED_SECONDS, ClockLook
@@ -255,6 +256,56 @@ async def test_admission_goes_on_while_the_store_refuses_writes_and_nothing_is_l
         assert len(lacking) == 3
         assert (await made.client.history()).not_stored == 0
     assert [(record.job, record.state) for record in found] == [(f"job-{n:02}", "Succeeded") for n in range(6)]
+
+
+def _gaps(manager: Manager) -> int:
+    lines = manager.metrics.exposition().decode().splitlines()
+    return sum(int(float(line.split()[-1])) for line in lines if "history_gaps_total{" in line)
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped", "stored"])
+def test_records_of_deleted_workloads_that_a_full_disk_loses_are_counted(end: str, tmp_path: Path) -> None:
+    """[HI16] The record of the first job was stored before: it is one that disappeared. Jobs that still exist are
+    recorded again."""
+
+    @scenario
+    async def run(made: World) -> None:
+        async with made.manager() as manager:
+            recorder = manager.history
+            assert recorder is not None
+            store = recorder._store
+            assert store is not None
+            await made.submit("before", 5)
+            await asyncio.sleep(1)
+            store._connection.execute("PRAGMA query_only = ON")
+            for number in range(4):
+                await made.submit(f"job-{number}", 5)
+            await asyncio.sleep(30)
+            for name in ("before", "job-0", "job-1", "job-2"):
+                await made.client.cancel(name)
+            await asyncio.sleep(30)
+            if end == "killed":
+                recorder._unsaved.clear()
+            if end == "stored":
+                store._connection.execute("PRAGMA query_only = OFF")
+        async with made.manager() as manager:
+            await asyncio.sleep(5)
+            gaps = _gaps(manager)
+            found = await made.client.history()
+        if end == "stored":
+            assert (gaps, len(found)) == (0, 5)
+        else:
+            assert gaps == 4
+            assert sorted((record.job, record.state) for record in found) == [
+                ("before", "Unknown"),
+                ("job-3", "Succeeded"),
+            ]
+        # They are counted once.
+        async with made.manager() as manager:
+            await asyncio.sleep(5)
+            assert _gaps(manager) == 0
+
+    run(tmp_path)
 
 
 @scenario

@@ -134,6 +134,13 @@ class HistoryRecorder:
         self._missed: dict[str, tuple[kueue.Workload, Seconds]] = {}
         # Workloads that ended before the watch of pods showed an exit code, by the UIDs that own their pods.
         self._without_exit_code: dict[str, kueue.Workload] = {}
+        # Workloads of which no record is stored, and those of them that are deleted: if this process is killed, only
+        # their number is known to the next one [HI16].
+        self._never_stored: set[str] = set()
+        self._at_risk: set[str] = set()
+        self._noted = 0
+        self._is_noting = False
+        self._risk_changed = asyncio.Event()
         self._run_times = RunTimes()
         self._is_reading = False
         self._is_failing = False
@@ -185,6 +192,8 @@ class HistoryRecorder:
         if after is before:
             return
         self._records[uid] = after
+        if before is None:
+            self._never_stored.add(uid)
         if before is None or not records.is_like(before, after):
             self._save_soon(after, is_new_end=not after.is_open and (before is None or before.is_open))
 
@@ -205,8 +214,28 @@ class HistoryRecorder:
         record = self._records.pop(uid, None)
         if record is not None and record.is_open:
             self._save_soon(records.gone(record, last, now), is_new_end=True)
+        self._note_risk(uid)
         for listener in self.listeners:
             listener.dropped(uid)
+
+    def _note_risk(self, uid: str) -> None:
+        """Note that the object of a Workload is deleted, so that its record cannot be made again from it."""
+        if uid in self._never_stored and uid not in self._at_risk:
+            self._at_risk.add(uid)
+            self._risk_changed.set()
+
+    async def _keep_risk(self) -> None:
+        """Keep the number of records that would be lost in the store, unless that is being done."""
+        store, count = self._store, len(self._at_risk)
+        if store is None or count == self._noted or self._is_noting:
+            return
+        self._noted, self._is_noting = count, True
+        try:
+            await self._work(lambda: store.note_unsaved(count))
+        except HistoryStoreError as error:
+            log.error("the number of records that are not stored cannot be kept: %s", error)
+        finally:
+            self._is_noting = False
 
     def _save_soon(self, record: WorkloadRecord, *, is_new_end: bool = False) -> None:
         self._unsaved[record.uid] = record
@@ -263,6 +292,9 @@ class HistoryRecorder:
             self._save_soon(record, is_new_end=True)
         if workload.metadata.uid in self._unsaved and not self._is_failing:
             await self._wait_until_saved()
+        if self._is_failing and (is_deleted or workload.metadata.deletion_timestamp is not None):
+            self._note_risk(workload.metadata.uid)
+            await asyncio.wait([asyncio.ensure_future(self._keep_risk())], timeout=COMMIT_SECONDS)
 
     async def _wait_until_saved(self) -> None:
         if self._saved is None:
@@ -354,6 +386,7 @@ class HistoryRecorder:
                 await self._has_work.wait()
                 await self._wait_for_batch()
                 await self._save()
+                await self._keep_risk()
         finally:
             purging.cancel()
             await self._close()
@@ -361,7 +394,13 @@ class HistoryRecorder:
     async def _wait_for_batch(self) -> None:
         try:
             async with asyncio.timeout(_RETRY_SECONDS if self._is_failing else _BATCH_SECONDS):
-                await (asyncio.Event() if self._is_failing else self._is_urgent).wait()
+                if not self._is_failing:
+                    await self._is_urgent.wait()
+                    return
+                while True:
+                    await self._risk_changed.wait()
+                    self._risk_changed.clear()
+                    await self._keep_risk()
         except TimeoutError:
             pass
 
@@ -376,6 +415,7 @@ class HistoryRecorder:
             if store is not None and (batch or troubles):
                 rows, more = list(batch.values()), list(troubles.values())
                 await self._work(lambda: _save_in_place(store, rows, more))
+                self._stored(batch)
             if self._is_failing:
                 log.warning("the history is written again")
             self._is_failing = False
@@ -394,6 +434,10 @@ class HistoryRecorder:
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
 
+    def _stored(self, batch: Iterable[str]) -> None:
+        self._never_stored.difference_update(batch)
+        self._at_risk.difference_update(batch)
+
     def _failed(self, error: HistoryStoreError, batch: dict[str, WorkloadRecord]) -> None:
         """Keep what could not be saved: all live Workloads, and a bounded number of deleted ones."""
         if not self._is_failing:
@@ -403,6 +447,7 @@ class HistoryRecorder:
         deleted = [uid for uid in self._unsaved if uid not in self._records]
         for uid in deleted[: max(0, len(deleted) - UNSAVED_MAX)]:
             del self._unsaved[uid]
+            self._stored((uid,))  # it is counted now
             self._count_gaps(1)
         self._has_work.set()
 
@@ -423,14 +468,15 @@ class HistoryRecorder:
             self._note_problem(error)
             return False
         if not self._is_reading:
-            self._begin(known)
-            self._store = store  # from here on, what is recorded is saved if this ends
+            self._begin(known, store.lost_before)
+            self._store, self._noted = store, store.lost_before  # from here on, what is recorded is saved if this ends
             await self._observe_all()
             if not self.is_open:
                 return False  # damaged meanwhile
         else:
             # A new file after a damaged one: the records of all live Workloads belong into it.
             self._unsaved = {**self._records, **self._unsaved}
+            self._never_stored = set(self._unsaved)
             self._has_work.set()
         self._store, self._problem = store, ""
         self.opened.set()
@@ -444,8 +490,9 @@ class HistoryRecorder:
         self._file = HistoryStore(self._options.path)
         return self._file
 
-    def _begin(self, known: dict[str, WorkloadRecord]) -> None:
-        """Go on from the stored records, with the ends of Workloads that were deleted since."""
+    def _begin(self, known: dict[str, WorkloadRecord], lost_before: int) -> None:
+        """Go on from the stored records, with the ends of Workloads that were deleted since. `lost_before`: how many
+        records the process before this one had and could not store."""
         self._is_reading = True
         live = {each.metadata.uid for each in self._workloads.unordered() if variants.parent_of(each) is None}
         self._records = {uid: record for uid, record in known.items() if uid in live or uid in self._missed}
@@ -461,6 +508,9 @@ class HistoryRecorder:
         if gone:
             log.warning("%d Workloads disappeared while no manager ran; their end is unknown", len(gone))
             self._count_gaps(len(gone))
+        if lost_before:
+            log.warning("%d records of deleted Workloads were not stored when the manager before ended", lost_before)
+            self._count_gaps(lost_before)
         self._missed.clear()
 
     async def _observe_all(self) -> None:
@@ -589,6 +639,9 @@ class HistoryRecorder:
         self._variants.clear()
         self._unsaved.clear()
         self._unsaved_troubles.clear()
+        lost = len(self._at_risk.difference(record.uid for record in rows))
+        self._never_stored.clear()
+        self._at_risk.clear()
 
         def finish() -> None:
             store, self._file = self._file, None
@@ -597,6 +650,7 @@ class HistoryRecorder:
             try:
                 if is_read:
                     _save_in_parts(store, rows, troubles)
+                    store.note_unsaved(lost)
                 store.put_back()
             except HistoryStoreError as error:
                 log.error("%d records are not stored: %s", len(rows), error)

@@ -185,6 +185,8 @@ class HistoryStore:
                     os.unlink(_lock_path(path))
             self._unlock()
             raise
+        # How many records were lost with the process that used the file before.
+        self.lost_before = _read_count(self._lock) if self._lock is not None else 0
         self._identity = None if path is None else _identity(path)
         self._words: dict[str, int] = {}
         self._texts: dict[int, str] = {}
@@ -200,6 +202,14 @@ class HistoryStore:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def note_unsaved(self, count: int) -> None:
+        """Keep how many records would be lost if this process were killed: those of deleted Workloads that cannot be
+        stored. The number is written over the one before it, in the file of the lock: this needs no space on the disk.
+        """
+        if self._lock is not None:
+            with _reported(self.path):
+                _write_count(self._lock, count)
 
     # --- The place of the file ----------------------------------------------------------------------------------------
 
@@ -885,3 +895,21 @@ def _take_lock(path: Path) -> tuple[int, bool]:
         os.close(descriptor)
         raise HistoryStoreError(f"{path}: is in use by another manager") from None
     return descriptor, is_new
+
+
+# The content of the file of the lock: a number of this many digits.
+_DIGITS: Final = 19
+
+
+def _read_count(lock: int) -> int:
+    """Return the number in the file of the lock, and make space for it where there is none yet."""
+    with suppress(OSError):
+        text = os.pread(lock, _DIGITS, 0)
+        if len(text) == _DIGITS:
+            return int(text) if text.isdigit() else 0
+        _write_count(lock, 0)
+    return 0
+
+
+def _write_count(lock: int, count: int) -> None:
+    os.pwrite(lock, b"%0*d" % (_DIGITS, count), 0)
