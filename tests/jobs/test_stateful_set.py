@@ -18,7 +18,7 @@ from pykueue.api.conditions import FinishedReason
 from pykueue.jobs.actions import ChangeWorkload
 from pykueue.jobs.facts import Ancestry, UnreadableOwner
 from pykueue.jobs.pod import PodView
-from pykueue.lifecycle import finishing, readiness
+from pykueue.lifecycle import finishing, readiness, states
 
 NAME = names.workload_name("StatefulSet", "apps", "web", "uid-web")
 LEGACY = names.workload_name("StatefulSet", "apps", "web", "")
@@ -630,6 +630,31 @@ def test_adopted_pods_stay_on_the_earlier_workload_if_it_does_not_fit_the_set(
         f"2 pods that an earlier set of this name created belong to Workload main/{earlier}, which keeps its quota until"
         f" they have ended; a pod that replaces one of them belongs to Workload main/{later}"
     )
+
+
+def test_every_pod_runs_under_one_reservation_while_two_sets_have_one_each() -> None:
+    """[SS13] A set of three pods adopts two of an earlier one: each pod has quota of one Workload, before it runs and until
+    it has ended."""
+    harness, earlier = orphan_set(3)
+    owned_by(harness, "uid-later").settle()
+    (later,) = harness.workloads.keys() - {earlier}
+    harness.set_pod(2)
+    owned_by(harness, "uid-later").settle()
+    assert groups(harness) == {"web-0": earlier, "web-1": earlier, "web-2": later}
+    assert harness.gated == ["web-2"]
+    harness.admit_named(later).settle()
+    assert harness.gated == []
+    for index in (0, 1):
+        assert all(map(states.is_reserved, harness.collect_garbage().workloads.values()))
+        del harness.objects[f"web-{index}"]
+        harness.set_pod(index)
+        owned_by(harness, "uid-later").settle()
+    assert groups(harness) == {"web-0": later, "web-1": later, "web-2": later}
+    assert harness.gated == []
+
+
+def groups(harness: ParentHarness) -> dict[str, str]:
+    return {name: ObjectView(pod).annotations.get(labels.POD_GROUP_NAME, "") for name, pod in harness.pods.items()}
 
 
 def test_pods_that_wait_in_the_group_of_a_finished_workload_are_created_again() -> None:
