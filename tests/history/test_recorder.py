@@ -24,6 +24,7 @@ from pykueue.controllers import history_recorder
 from pykueue.controllers.assembly import Manager
 from pykueue.history import documents
 from pykueue.history.documents import JobRecord
+from pykueue.history.learning import runs_of
 from pykueue.history.retention import TRIED_SECONDS, ClockLook
 from pykueue.history.store import HistoryStore
 
@@ -256,6 +257,37 @@ async def test_admission_goes_on_while_the_store_refuses_writes_and_nothing_is_l
         assert len(lacking) == 3
         assert (await made.client.history()).not_stored == 0
     assert [(record.job, record.state) for record in found] == [(f"job-{n:02}", "Succeeded") for n in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("at_start", "at_end", "after", "marked"),
+    [(0, 86_400, 0, True), (86_400, 0, 0, True), (0, -3600, 0, True), (0, 5, 0, False), (0, 0, 86_400, False)],
+    ids=["set ahead", "put back", "set back", "by seconds", "after the end"],
+)
+def test_a_duration_over_which_the_clock_was_set_is_marked_and_counted_and_not_learned(
+    at_start: int, at_end: int, after: int, marked: bool, tmp_path: Path
+) -> None:
+    """[HI17] How far the clock was ahead when a job started, when it ended, and later."""
+
+    @scenario
+    async def run(made: World) -> None:
+        async with made.manager() as manager:
+            made.clock.wrong_by_seconds = at_start
+            await made.submit("train", 60)
+            await asyncio.sleep(20)
+            made.clock.wrong_by_seconds = at_end
+            await asyncio.sleep(90)
+            made.clock.wrong_by_seconds = after
+            await made.submit("next", 5)
+            await asyncio.sleep(30)
+            record = await made.record("train")
+            assert manager.history is not None
+            assert (record.state, record.inexact, _gaps(manager)) == ("Succeeded", marked, int(marked))
+            assert not (await made.record("next")).inexact
+            (known,) = [each for each in manager.history.present().values() if each.job == "train"]
+            assert bool(list(runs_of(known))) is not marked
+
+    run(tmp_path)
 
 
 def _gaps(manager: Manager) -> int:

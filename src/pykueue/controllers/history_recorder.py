@@ -141,6 +141,10 @@ class HistoryRecorder:
         self._noted = 0
         self._is_noting = False
         self._risk_changed = asyncio.Event()
+        # By how many seconds the system clock was ahead of the monotonic clock: now, and when the last time of each
+        # record was recorded.
+        self._offset = 0.0
+        self._offsets: dict[str, float] = {}
         self._run_times = RunTimes()
         self._is_reading = False
         self._is_failing = False
@@ -185,6 +189,7 @@ class HistoryRecorder:
             self._variants[uid] = records.observe(known, workload, self._now(), user_label=self._options.user_label)
             return
         after = records.observe(before, workload, self._now(), user_label=self._options.user_label)
+        after = self._compared_with_clock(before, after)
         if after.ended is not None and after.exit_code is None:
             after = self._with_exit_code(after, workload)
             is_known = after.exit_code is not None or after.outcome is records.Outcome.REPLACED
@@ -213,10 +218,28 @@ class HistoryRecorder:
         self._note_exit_code(last, is_known=True)  # none comes any more
         record = self._records.pop(uid, None)
         if record is not None and record.is_open:
-            self._save_soon(records.gone(record, last, now), is_new_end=True)
+            ended = self._compared_with_clock(record, records.gone(record, last, now))
+            self._save_soon(ended, is_new_end=True)
+        self._offsets.pop(uid, None)
         self._note_risk(uid)
         for listener in self.listeners:
             listener.dropped(uid)
+
+    def _compared_with_clock(self, before: WorkloadRecord | None, after: WorkloadRecord) -> WorkloadRecord:
+        """Return the record after a change, marked if the system clock was set since the time that was recorded before:
+        the monotonic clock of this process shows it. One that is marked because of the clock is a gap [HI17]."""
+        offset = self._clock.now() / SECOND - self._clock.monotonic()
+        if abs(offset - self._offset) > records.CLOCK_SET_SECONDS:
+            self._offset = offset
+        known = self._offsets.setdefault(after.uid, self._offset)
+        was_inexact = before is not None and before.inexact
+        if before is None or records.has_other_times(before, after):
+            self._offsets[after.uid] = self._offset
+            if known != self._offset and not after.inexact:
+                after = records.with_clock_set(after)
+        if after.inexact and not was_inexact and (known != self._offset or not after.is_open):
+            self._count_gaps(1)
+        return after
 
     def _note_risk(self, uid: str) -> None:
         """Note that the object of a Workload is deleted, so that its record cannot be made again from it."""
@@ -287,7 +310,7 @@ class HistoryRecorder:
         self.observe(workload)
         record = self._records.get(workload.metadata.uid)
         if record is not None and record.is_open and is_deleted:
-            record = records.gone(record, workload, self._now())
+            record = self._compared_with_clock(record, records.gone(record, workload, self._now()))
             self._records[record.uid] = record
             self._save_soon(record, is_new_end=True)
         if workload.metadata.uid in self._unsaved and not self._is_failing:
@@ -639,6 +662,7 @@ class HistoryRecorder:
         self._variants.clear()
         self._unsaved.clear()
         self._unsaved_troubles.clear()
+        self._offsets.clear()
         lost = len(self._at_risk.difference(record.uid for record in rows))
         self._never_stored.clear()
         self._at_risk.clear()

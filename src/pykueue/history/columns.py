@@ -89,7 +89,10 @@ COLUMNS: Final[Mapping[str, RecordColumn]] = {
     "limit": RecordColumn("The limit of the run time, in seconds.", lambda r: r.limit_seconds, duration),
     "expected": RecordColumn("The expected run time, in seconds.", lambda r: r.expected_seconds, duration),
     "why": RecordColumn("Why each attempt ended.", lambda r: ", ".join(a.reason for a in r.attempts if a.reason)),
-    "exact": RecordColumn("no: a state is missing, so that a time is a bound.", lambda r: "no" if r.inexact else "yes"),
+    "exact": RecordColumn(
+        "no: a state is missing, so that a time is a bound, or the clock was set meanwhile.",
+        lambda r: "no" if r.inexact else "yes",
+    ),
 }
 
 _USUAL: Final = (

@@ -105,7 +105,9 @@ class JobRecord(ApiStruct, frozen=True):
     limit_seconds: Annotated[Int64 | None, Field("The enforced limit of its run time.")] = None
     expected_seconds: Annotated[Int64 | None, Field("The run time that the user expected.")] = None
     slice_of: Annotated[str, Field("The Workload that it replaces as a slice of an elastic job.")] = ""
-    inexact: Annotated[bool, Field("Whether a state is missing, so that a time is a bound.")] = False
+    inexact: Annotated[
+        bool, Field("Whether a state is missing, so that a time is a bound, or the clock was set meanwhile.")
+    ] = False
     attempts: Annotated[tuple[RecordedAttempt, ...], Field("The reservations of quota, in order.")] = ()
 
 

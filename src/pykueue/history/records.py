@@ -43,6 +43,9 @@ DELETED: Final = "Deleted"
 WAITING: Final = "Waiting"
 RUNNING: Final = "Running"
 
+# Clocks of managers and API servers may differ by this much: by more, a clock was set.
+CLOCK_SET_SECONDS: Final = 10
+
 
 class Outcome(StrEnum):
     """How a Workload ended. `OPEN` is that of one that has not ended."""
@@ -258,6 +261,17 @@ def gone(record: WorkloadRecord, last: kueue.Workload | None, seen: Seconds) -> 
     return _ended(record, _seconds(deleted, seen), Outcome.CANCELLED)
 
 
+def has_other_times(before: WorkloadRecord, after: WorkloadRecord) -> bool:
+    """Whether a time of an attempt or the end was recorded between two versions of a record."""
+    return (before.attempts, before.ended) != (after.attempts, after.ended)
+
+
+def with_clock_set(record: WorkloadRecord) -> WorkloadRecord:
+    """Return the record of a Workload between two times of which the clock was set: their difference is no duration
+    [HI17]."""
+    return replace(record, inexact=True)
+
+
 def lost(record: WorkloadRecord) -> WorkloadRecord:
     """Return the record of a Workload that disappeared while no manager ran: closed when it was last seen [HI7]."""
     if record.ended is not None:
@@ -274,13 +288,15 @@ def with_exit_code(record: WorkloadRecord, code: int | None, *, is_end_known: bo
 
 
 def _ended(record: WorkloadRecord, at: Seconds, outcome: Outcome) -> WorkloadRecord:
-    attempts = record.attempts
+    attempts, shown = record.attempts, at
     if attempts and attempts[-1].released is None:
         last = attempts[-1]
         at = max(at, last.reserved if last.admitted is None else last.admitted)
         attempts = (*attempts[:-1], _closed(last, at, DELETED if outcome is Outcome.CANCELLED else FINISHED))
     at = max(at, record.submitted, *(each.released or 0 for each in attempts))
-    return replace(record, attempts=attempts, ended=at, outcome=outcome)
+    # An end before the beginning shows that the clock was set back, although no process saw that [HI17].
+    inexact = record.inexact or at - shown > CLOCK_SET_SECONDS
+    return replace(record, attempts=attempts, ended=at, outcome=outcome, inexact=inexact)
 
 
 # The generation of an object whose specification was never changed.
