@@ -435,6 +435,23 @@ def test_an_answer_is_kept_up_to_date_for_ten_minutes(kueue: Kueue) -> None:  # 
     assert len(kept_keys(kueue)) == 2
 
 
+def test_an_answer_follows_stopped_queues_and_workloads_at_once(kueue: Kueue) -> None:  # [FC8]
+    queues(kueue)
+    submit(kueue, "holder", 3000, time_limit_seconds=3600)
+    job = submit(kueue, "first", 60, time_limit_seconds=3600)
+    (workload,) = [each.workload for each in kueue.queue() if each.name == job]
+    assert found(kueue, job).reason == ""
+    for kind, name in (("clusterqueue", "physics"), ("localqueue", "physics")):
+        for policy, reason in (("Hold", "its queue is not active"), ("None", "")):
+            kueue.patch(kind, name, {"spec": {"stopPolicy": policy}})
+            kueue.advance(2)
+            assert found(kueue, job).reason == reason
+    for is_active, reason in ((False, "is deactivated"), (True, "")):
+        kueue.patch("workload", workload, {"spec": {"active": is_active}})
+        kueue.advance(2)
+        assert found(kueue, job).reason == reason
+
+
 def test_an_answer_of_a_clock_that_is_put_back_is_computed_again(kueue: Kueue) -> None:  # [CS6]
     queues(kueue)
     submit(kueue, "holder", 3000, time_limit_seconds=3600)

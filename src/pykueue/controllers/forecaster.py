@@ -1,8 +1,8 @@
 """Start forecasts of the manager: a question becomes one message to a worker process, and the answer is kept.
 
 An answer is kept for each scheduling scope. It is computed when it is asked for, if it is older than FRESH_SECONDS and
-objects of the scope have changed, or if other Workloads are pending than in the answer; and again in the background,
-for REFRESHED_SECONDS after the last question [FC8]. No decision depends on an answer.
+objects of the scope have changed, or if other Workloads are pending, deactivated or in stopped queues than in the
+answer; and again in the background, for REFRESHED_SECONDS after the last question [FC8]. No decision depends on an answer.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ class _Failure(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What an answer depends on: it is the same as long as they are equal."""
+    """What an answer depends on: it is the same as long as they are equal. `pending` are the pending Workloads, with
+    which of them are deactivated, and the queues that are stopped: an answer with others is wrong at once."""
 
     pending: frozenset[str]
     revisions: int
@@ -658,12 +659,20 @@ class Forecaster:
 
 def _facts(objects: Sequence[WatchedObject], budgets: Iterable[tuple[str, int]]) -> _Facts:
     revisions = hash((*(thing.metadata.resource_version for thing in objects), *budgets))
-    pending = frozenset(
-        states.key(thing)
-        for thing in objects
-        if isinstance(thing, kueue.Workload) and not states.is_admitted(thing) and not states.is_finished(thing)
-    )
-    return _Facts(pending, revisions)
+    return _Facts(frozenset(_pending(objects)), revisions)
+
+
+def _pending(objects: Iterable[WatchedObject]) -> Iterator[str]:
+    for thing in objects:
+        if isinstance(thing, kueue.Workload):
+            if not states.is_admitted(thing) and not states.is_finished(thing):
+                yield states.key(thing) if states.is_active(thing) else f"{states.key(thing)} is deactivated"
+        elif isinstance(thing, kueue.ClusterQueue | kueue.LocalQueue) and _is_stopped(thing):
+            yield f"{type(thing).__name__} {thing.metadata.namespace}/{thing.metadata.name} is stopped"
+
+
+def _is_stopped(queue: kueue.ClusterQueue | kueue.LocalQueue) -> bool:
+    return queue.spec.stop_policy != kueue.StopPolicy.NONE
 
 
 def _is_outdated(before: tuple[_Facts, ForecastAnswer], facts: _Facts, now: Nanoseconds) -> bool:
