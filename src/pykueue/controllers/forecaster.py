@@ -2,7 +2,8 @@
 
 An answer is kept for each scheduling scope. It is computed when it is asked for, if it is older than FRESH_SECONDS and
 objects of the scope have changed, or if other Workloads are pending, deactivated or in stopped queues than in the
-answer; and again in the background, for REFRESHED_SECONDS after the last question [FC8]. No decision depends on an answer.
+answer; and again in the background, for REFRESHED_SECONDS after the last question [FC8]. No decision depends on an
+answer.
 """
 
 from __future__ import annotations
