@@ -59,3 +59,26 @@ def test_namespace_that_cannot_exist_is_refused_before_any_request(shell: Shell,
 def test_own_namespace_is_listed(shell: Shell) -> None:
     assert shell("queue", "--trouble") == (0, "", "no jobs are in trouble\n")
     assert shell("history").code == 1  # nothing matched
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ("history", "--format", "job", "-o", "json"),
+            "--format chooses the columns of a table; it cannot be combined with -o json",
+        ),
+        (
+            ("history", "--format", "job", "-o", "swf"),
+            "--format chooses the columns of a table; it cannot be combined with -o swf",
+        ),
+        (("history", "--swf-processor", "cpu"), "--swf-processor needs -o swf"),
+        (
+            ("explain", "big", "--now", "2026-01-01T00:00:00Z"),
+            "--now is the time of the decision about objects of files; it needs -f",
+        ),
+    ],
+    ids=["json", "swf", "processor", "now"],
+)
+def test_options_without_an_effect_are_refused(shell: Shell, arguments: tuple[str, ...], sentence: str) -> None:
+    assert shell(*arguments) == (2, "", f"pykueue: {sentence}\n")

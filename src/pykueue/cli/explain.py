@@ -45,6 +45,8 @@ def command(
     NAME is a Workload or a job; KIND/NAME, such as job/train, if several have that name. Each suggestion was tried
     on a copy and is minimal: all of its changes are needed. One that the nodes cannot hold comes last, with a warning.
     """
+    if now_text is not None and not files:
+        raise UsageError("--now is the time of the decision about objects of files; it needs -f")
     named, suggests = Named.of(name), not no_suggestions
     with progress() as report:
         found: Explained | None = None

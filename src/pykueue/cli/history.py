@@ -123,6 +123,12 @@ def list_records(
     if columns == "help":
         printing.table(["COLUMN", "MEANING"], ([name, each.meaning] for name, each in table.COLUMNS.items()))
         return
+    if columns and output in ("json", "swf"):
+        raise UsageError(f"--format chooses the columns of a table; it cannot be combined with -o {output}")
+    if swf_processor and output != "swf":
+        raise UsageError("--swf-processor needs -o swf")
+    if output == "parquet" and not columns:
+        columns = ",".join(table.COLUMNS)
     chosen = table.chosen(columns, wide=output == "wide")
     keys = table.sort_keys(sort)
     found = connection.talk(_reading(filters, all_namespaces=all_namespaces))
@@ -163,7 +169,6 @@ def _print(
     file: Path | None,
     swf_processor: str,
 ) -> None:
-    from pykueue.history import columns as table
     from pykueue.history import swf
 
     match output:
@@ -188,12 +193,11 @@ def _print(
                 click.echo(f"left out {wording.counted(left_out, 'job')} without an end", err=True)
             _write(file, trace.text)
             if file is not None:
-                file.with_name(f"{file.name}.names.json").write_text(trace.names_text)
+                file.with_name(f"{file.name}.names.json").write_text(trace.names_text, encoding="utf-8")
         case "parquet":
             if file is None:
                 raise UsageError("-o parquet: name a file with --to")
-            every = table.COLUMNS.items()
-            write_parquet(file, [{name: column.value(row) for name, column in every} for row in rows])
+            write_parquet(file, [{name: column.value(row) for name, column in chosen.items()} for row in rows])
 
 
 def _json(items: list[dict[str, Any]]) -> str:
@@ -248,7 +252,7 @@ def _write(file: Path | None, text: str) -> None:
     if file is None:
         sys.stdout.write(text)
     else:
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
 
 
 # --- The file ---------------------------------------------------------------------------------------------------------
