@@ -91,6 +91,11 @@ class Life:
         self.workload = replace(self.workload, spec=spec)
         return self._next()
 
+    def moved(self, queue: str) -> kueue.Workload:
+        """Another LocalQueue."""
+        self.workload = replace(self.workload, spec=replace(self.workload.spec, queue_name=queue))
+        return self._next()
+
     def touched(self) -> kueue.Workload:
         """A write that changes nothing that is recorded."""
         return self._next()

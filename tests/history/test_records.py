@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+
 from msgspec.structs import replace
 
 from history.lives import START, Life
 from kubemachinery import meta
 from pykueue.api import kueue, labels
-from pykueue.history import queries, records
+from pykueue.api.budget import BudgetEvery, BudgetPer
+from pykueue.history import budget_accounts, queries, records, rollups
+from pykueue.history.budget_accounts import ChargeCounter, ChargingRules
+from pykueue.history.budget_periods import BudgetCalendar
 from pykueue.history.records import Outcome, WorkloadRecord
 
 
@@ -101,6 +106,26 @@ def test_pod_sets_that_were_never_changed_are_not_read_again() -> None:
     life.workload = replace(life.workload, metadata=replace(life.workload.metadata, generation=1))
     record = fold((life.workload, 0))
     assert fold((life.touched(), 1), record=record).shape is record.shape
+
+
+def test_usage_of_a_workload_that_is_moved_stays_with_the_queue_that_it_had() -> None:
+    life = Life()
+    states = [
+        (life.started(0), 0), (life.evicted(30), 30), (life.released(30), 30), (life.moved("teaching"), 40),
+        (life.started(50), 50), (life.finished(60), 60),
+    ]  # fmt: skip
+    record = fold(*states)
+    assert record.queue == "teaching"
+    assert {key.queue: amount for key, amount in rollups.closed(record).items()} == {
+        "research": 30 * 4000,
+        "teaching": 10 * 4000,
+    }
+    rules = ChargingRules(BudgetPer.LOCAL_QUEUE, {"cpu": {}}, {"physics": None})
+    charged = {span.key[0]: (span.end or 0) - span.start for span in budget_accounts.spans(record, rules)}
+    assert charged == {"ns/research": 30, "ns/teaching": 10}
+    counter = ChargeCounter(rules, BudgetCalendar(BudgetEvery.DAY, UTC), START)
+    counter.count(record.attempts, record.namespace, record.queue, record.user)
+    assert {group for group, _, _ in counter.sums} == set(charged)
 
 
 def group(*pods: str) -> kueue.Workload:

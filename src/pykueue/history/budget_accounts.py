@@ -116,7 +116,9 @@ def spans(record: WorkloadRecord, rules: ChargingRules) -> tuple[ChargedSpan, ..
         span
         for attempt in record.attempts
         for span in attempt_spans(
-            attempt, rules.group(record.namespace, record.queue, attempt.cluster_queue, record.user), rules
+            attempt,
+            rules.group(record.namespace, attempt.queue or record.queue, attempt.cluster_queue, record.user),
+            rules,
         )
     )
 
@@ -160,7 +162,7 @@ class ChargeCounter:
                 flavors = (flavor for segment in attempt.segments for flavor, _, _ in segment.amounts)
                 if not rules.requires(cluster_queue, flavors):
                     continue
-            group = rules.group(namespace, queue, cluster_queue, user)
+            group = rules.group(namespace, attempt.queue or queue, cluster_queue, user)
             for start, end, amounts in ((each.start, each.end, each.amounts) for each in attempt.segments):
                 if start < admitted or end is None or end <= start:
                     continue

@@ -93,6 +93,8 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # The UID of the Workload that preempted it.
     preemptor: str = ""
     segments: tuple[UsageSegment, ...] = ()
+    # The LocalQueue, if the Workload was moved to another one since; empty: that of the record.
+    queue: str = ""
 
 
 class WorkloadRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,13 +172,13 @@ class WorkloadRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds from each admission to the release of its quota [HI4]."""
         return sum(_length(each.admitted, each.released, now) for each in self.attempts if each.admitted is not None)
 
-    def charged(self) -> Iterator[tuple[str, UsageSegment]]:
-        """The ClusterQueue and segment of all usage after an admission: quota that is only reserved is not charged."""
+    def charged(self) -> Iterator[tuple[Attempt, UsageSegment]]:
+        """The attempt and segment of all usage after an admission: quota that is only reserved is not charged."""
         for attempt in self.attempts:
             if attempt.admitted is not None:
                 for segment in attempt.segments:
                     if segment.start >= attempt.admitted:
-                        yield attempt.cluster_queue, segment
+                        yield attempt, segment
 
     def resource_seconds(self, now: Seconds) -> dict[str, int]:
         """The charged amount of each resource, times seconds."""
@@ -207,9 +209,12 @@ def observe(
         record = _begin(workload, seen)
     elif revision <= record.revision or record.ended is not None:
         return record
+    queue = workload.spec.queue_name or ""
+    if queue != record.queue and record.attempts:
+        record = _moved(record)
     known = replace(
         record,
-        queue=workload.spec.queue_name or "",
+        queue=queue,
         priority=workload.spec.priority or 0,
         priority_class=_priority_class(workload),
         user=user(workload, user_label) or record.user,
@@ -297,6 +302,13 @@ def _ended(record: WorkloadRecord, at: Seconds, outcome: Outcome) -> WorkloadRec
     # An end before the beginning shows that the clock was set back, although no process saw that [HI17].
     inexact = record.inexact or at - shown > CLOCK_SET_SECONDS
     return replace(record, attempts=attempts, ended=at, outcome=outcome, inexact=inexact)
+
+
+def _moved(record: WorkloadRecord) -> WorkloadRecord:
+    """Return the record of a Workload that is moved to another LocalQueue: its attempts remain those of the one before,
+    which was charged for them [HI13]."""
+    attempts = tuple(each if each.queue else replace(each, queue=record.queue) for each in record.attempts)
+    return replace(record, attempts=attempts)
 
 
 # The generation of an object whose specification was never changed.

@@ -72,12 +72,13 @@ def days(start: Seconds, end: Seconds) -> Iterator[tuple[int, int]]:
 
 def _total(record: WorkloadRecord, ends: _End) -> dict[RollupKey, int]:
     totals: dict[RollupKey, int] = {}
-    for cluster_queue, segment in record.charged():
+    for attempt, segment in record.charged():
         end = ends(segment.end)
         if end is None:
             continue
         for day, seconds in days(segment.start, end):
             for flavor, resource, amount in segment.amounts:
-                key = RollupKey(day, record.namespace, record.queue, cluster_queue, record.user, flavor, resource)
+                queue = attempt.queue or record.queue
+                key = RollupKey(day, record.namespace, queue, attempt.cluster_queue, record.user, flavor, resource)
                 totals[key] = totals.get(key, 0) + amount * seconds
     return totals
