@@ -36,7 +36,7 @@ from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, parse_time
-from pykueue.api import kube, kueue, labels, nodes, registry
+from pykueue.api import kube, kueue, labels, nodes, registry, topology_encoding
 from pykueue.api.conditions import EvictedReason, PodConditionReason, PodConditionType
 from pykueue.controllers import topology_ranks
 from pykueue.controllers.informers import Informers
@@ -364,7 +364,7 @@ def _hosts_of(assigned: kueue.PodSetAssignment) -> tuple[str, ...]:
     assignment = assigned.topology_assignment
     if assignment is None or not assignment.levels or assignment.levels[-1] != labels.HOSTNAME:
         return ()
-    return tuple(domain.values[-1] for domain in topology_ranks.decoded(assignment)[1])
+    return tuple(domain.values[-1] for domain in topology_encoding.domains_of(assignment))
 
 
 def _nodes_of_pod(pod: kube.Pod) -> tuple[str, ...]:
