@@ -88,9 +88,13 @@ class UngatingController:
         informers.workloads.add_handler(self._workload_seen)
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
-        # The pods of a job are those of its own Workload; a variant of that has none.
-        if change.new is not None and _is_placed(change.new) and variants.parent_of(change.new) is None:
-            self.loop.add(change.key)
+        # The pods of a job are those of its own Workload; a variant of that has none. Pods that are created later queue
+        # it themselves, and most Workloads have none before they are admitted.
+        new = change.new
+        if new is not None and _is_placed(new) and variants.parent_of(new) is None:
+            pods = self._informers.pods
+            if any(True for word in _slice_words(new) for _ in pods.by_index(_BY_WORKLOAD, word)):
+                self.loop.add(change.key)
 
     def _pod_seen(self, change: InformerEvent[kube.Pod]) -> None:
         pod = change.new or change.old
