@@ -81,7 +81,7 @@ async def test_turns_of_a_workload_are_taken_one_after_the_other_in_the_order_of
     assert not writer._locks
 
 
-async def test_a_cancelled_task_hands_the_turn_of_a_workload_over(env: Environment) -> None:
+async def test_a_cancelled_task_leaves_the_turn_of_a_workload_to_the_next(env: Environment) -> None:
     """Also one that is cancelled in the iteration of the loop in which it gets the turn, and one that waits."""
     writer, key = writer_of(env), ObjectKey("default", "alpha")
     taken: list[int] = []
