@@ -17,6 +17,7 @@ from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
+from waiting import PATIENCE_SECONDS
 
 
 class Deaf:
@@ -97,6 +98,6 @@ async def test_a_cancelled_task_leaves_the_turn_of_a_workload_to_the_next(env: E
     waiting[1].cancel()
     await first.__aexit__(None, None, None)
     waiting[0].cancel()
-    await asyncio.wait(waiting)
+    await asyncio.wait(waiting, timeout=PATIENCE_SECONDS)
     assert taken == [2, 3]
     assert not writer._locks
