@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from pykueue.api import topology_encoding
+from pykueue.api import kueue, topology_encoding
 from pykueue.api.labels import HOSTNAME
 from pykueue.api.topology_encoding import EncodedDomain
 
@@ -140,3 +142,11 @@ def test_a_sound_assignment_reads_in_order() -> None:
 )
 def test_parts_that_do_not_add_up_read_as_none(assignment: object) -> None:
     assert topology_encoding.decode(assignment) is None
+
+
+def test_domains_of_a_value_are_those_of_its_json() -> None:
+    encoded = topology_encoding.encode(HOSTS, hosts("a-1", "a-2", "b-7"))
+    value = msgspec.convert(encoded, kueue.TopologyAssignment)
+    assert list(topology_encoding.domains_of(value)) == hosts("a-1", "a-2", "b-7") == topology_encoding.decode(encoded)
+    slices = (replace(value.slices[0], domain_count=5), *value.slices[1:])
+    assert topology_encoding.domains_of(replace(value, slices=slices)) == ()

@@ -120,6 +120,33 @@ async def test_index_that_has_no_objects_is_asked_only_about_the_new_state(clien
     assert asked == ["", "x"]
 
 
+async def test_index_is_not_asked_about_changes_of_what_it_does_not_depend_on(client: ApiClient) -> None:
+    asked: list[dict[str, str]] = []
+
+    def keys(item: kube.ConfigMap) -> tuple[str, ...]:
+        asked.append(dict(item.metadata.labels))
+        return tuple(item.metadata.labels.values())
+
+    watched = informer(client)
+    watched.add_index("label", keys, of=lambda item: item.metadata.labels)
+    async with running(watched) as changes:
+        await asyncio.wait_for(watched.wait_for_sync(), PATIENCE_SECONDS)
+        made = config_map("a")
+        made["metadata"]["labels"] = {"team": "x"}
+        await client.create(CONFIG_MAP, made)
+        await client.patch(CONFIG_MAP, "a", {"metadata": {"annotations": {"b": "c"}}}, "default")
+        await eventually(lambda: len(summary(changes)) == 2)
+        assert asked == [{"team": "x"}]
+        assert [str(key) for key, _ in watched.by_index("label", "x")] == ["default/a"]
+        await client.patch(CONFIG_MAP, "a", {"metadata": {"labels": {"team": "y"}}}, "default")
+        await eventually(lambda: len(summary(changes)) == 3)
+        assert not list(watched.by_index("label", "x"))
+        assert [str(key) for key, _ in watched.by_index("label", "y")] == ["default/a"]
+        await client.delete(CONFIG_MAP, "a", "default")
+        await eventually(lambda: len(summary(changes)) == 4)
+        assert not list(watched.by_index("label", "y"))
+
+
 class Played(Transport):
     """A server that plays a script: each request gets the next response."""
 

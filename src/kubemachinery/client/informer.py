@@ -237,9 +237,12 @@ class Informer(Generic[T]):
         """Call `handler` when an informer with `may_be_absent` finds that its kind is not served, or served again."""
         self._served_handlers.append(handler)
 
-    def add_index(self, name: str, keys: Callable[[T], Iterable[str]]) -> None:
-        """Keep an index of the objects by the values that `keys` returns for them."""
-        self._indexes[name] = _Index(keys)
+    def add_index(
+        self, name: str, keys: Callable[[T], Iterable[str]], *, of: Callable[[T], object] | None = None
+    ) -> None:
+        """Keep an index of the objects by the values that `keys` returns for them. `of` returns the only part of an
+        object, beside its name and namespace, that they depend on: most changes leave it as it was."""
+        self._indexes[name] = _Index(keys, of)
 
     def by_index(self, index: str, value: str) -> Iterator[tuple[ObjectKey, T]]:
         """The objects with this value in the index, ordered by namespace and name."""
@@ -467,11 +470,16 @@ class Informer(Generic[T]):
 
 
 class _Index(Generic[T]):
-    def __init__(self, keys: Callable[[T], Iterable[str]]) -> None:
+    def __init__(self, keys: Callable[[T], Iterable[str]], of: Callable[[T], object] | None) -> None:
         self._keys = keys
+        self._of = of
         self.by_value: dict[str, set[ObjectKey]] = {}
 
     def move(self, key: ObjectKey, old: T | None, new: T | None) -> None:
+        if self._of is not None and old is not None and new is not None:
+            part, kept = self._of(new), self._of(old)
+            if part is kept or part == kept:
+                return
         after = tuple(self._keys(new)) if new is not None else ()
         if not after and not self.by_value:  # most indexes: no object has what they look for
             return

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 import msgspec
@@ -36,7 +37,7 @@ from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, parse_time
-from pykueue.api import kube, kueue, labels, nodes, registry
+from pykueue.api import kube, kueue, labels, nodes, registry, topology_encoding
 from pykueue.api.conditions import EvictedReason, PodConditionReason, PodConditionType
 from pykueue.controllers import topology_ranks
 from pykueue.controllers.informers import Informers
@@ -84,13 +85,17 @@ class UngatingController:
         self.loop: Controller[ObjectKey] = Controller("topology-gate", self._reconcile, rng, workers=4)
         informers.pods.add_index(_BY_WORKLOAD, _workload_words)
         informers.pods.add_handler(self._pod_seen)
-        informers.workloads.add_index(_BY_SLICE_NAME, _slice_words)
+        informers.workloads.add_index(_BY_SLICE_NAME, _slice_words, of=attrgetter("metadata.annotations"))
         informers.workloads.add_handler(self._workload_seen)
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
-        # The pods of a job are those of its own Workload; a variant of that has none.
-        if change.new is not None and _is_placed(change.new) and variants.parent_of(change.new) is None:
-            self.loop.add(change.key)
+        # The pods of a job are those of its own Workload; a variant of that has none. Pods that are created later queue
+        # it themselves, and most Workloads have none before they are admitted.
+        new = change.new
+        if new is not None and _is_placed(new) and variants.parent_of(new) is None:
+            pods = self._informers.pods
+            if any(True for word in _slice_words(new) for _ in pods.by_index(_BY_WORKLOAD, word)):
+                self.loop.add(change.key)
 
     def _pod_seen(self, change: InformerEvent[kube.Pod]) -> None:
         pod = change.new or change.old
@@ -205,8 +210,8 @@ class NodeController:
         self._choices = choices
         self._clock = clock
         self.loop: Controller[str] = Controller("nodes", self._reconcile, rng)
-        informers.workloads.add_index(_BY_NODE, _hosts)
-        informers.workloads.add_index(_BY_UNHEALTHY_NODE, _unhealthy)
+        informers.workloads.add_index(_BY_NODE, _hosts, of=attrgetter("status.admission"))
+        informers.workloads.add_index(_BY_UNHEALTHY_NODE, _unhealthy, of=attrgetter("status.unhealthy_nodes"))
         informers.pods.add_index(_BY_NODE, _nodes_of_pod)
         informers.nodes.add_handler(self._node_seen)
         informers.pods.add_handler(self._pod_seen)
@@ -364,7 +369,7 @@ def _hosts_of(assigned: kueue.PodSetAssignment) -> tuple[str, ...]:
     assignment = assigned.topology_assignment
     if assignment is None or not assignment.levels or assignment.levels[-1] != labels.HOSTNAME:
         return ()
-    return tuple(domain.values[-1] for domain in topology_ranks.decoded(assignment)[1])
+    return tuple(domain.values[-1] for domain in topology_encoding.domains_of(assignment))
 
 
 def _nodes_of_pod(pod: kube.Pod) -> tuple[str, ...]:

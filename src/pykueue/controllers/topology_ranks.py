@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from kubemachinery import codec
 from pykueue.api import kube, kueue, labels, topology_encoding
 from pykueue.api.topology_encoding import EncodedDomain
 
@@ -21,7 +20,9 @@ def places(
     pods: Sequence[kube.Pod], pod_set: kueue.PodSet, assignment: kueue.TopologyAssignment, *, offset: int = 0
 ) -> list[tuple[kube.Pod, Place]]:
     """Return the gated pods, each with the node labels of its domain; a pod without a domain is left out."""
-    levels, domains = decoded(assignment)
+    if not pods:
+        return []
+    levels, domains = assignment.levels, topology_encoding.domains_of(assignment)
     found = _by_rank(pods, pod_set, levels, domains, offset)
     if found is None:
         found = _in_order(pods, levels, domains)
@@ -40,11 +41,6 @@ def offset_of(pod_set: kueue.PodSet, pod_sets: Sequence[kueue.PodSet]) -> int:
 
 def is_gated(pod: kube.Pod) -> bool:
     return any(gate.name == labels.TOPOLOGY_GATE for gate in pod.spec.scheduling_gates)
-
-
-def decoded(assignment: kueue.TopologyAssignment) -> tuple[tuple[str, ...], list[EncodedDomain]]:
-    """Return the levels and the domains of an assignment."""
-    return assignment.levels, topology_encoding.decode(codec.to_tree(assignment)) or []
 
 
 def _group(pod_set: kueue.PodSet) -> str:

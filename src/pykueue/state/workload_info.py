@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kubemachinery import codec, conditions, meta
+from kubemachinery import conditions, meta
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api import kueue, labels, topology_encoding
@@ -255,7 +255,7 @@ def _assigned(assignment: kueue.PodSetAssignment, workload: kueue.Workload, poli
 def placement_of(assignment: kueue.TopologyAssignment | None) -> TopologyPlacement | None:
     if assignment is None:
         return None
-    domains = topology_encoding.decode(codec.to_tree(assignment)) or []
+    domains = topology_encoding.domains_of(assignment)
     return TopologyPlacement(
         tuple(assignment.levels), tuple(topology.DomainPods(domain.values, domain.pods) for domain in domains)
     )
