@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubemachinery import codec
+from kubemachinery import codec, meta
 from kubemachinery.codec import DecodeError
 from pykueue.api import kube, kueue, registry, schema
 
@@ -42,6 +42,23 @@ def test_equal_bytes_that_come_soon_again_share_one_tree() -> None:
     assert codec.shared_tree(bytes(bytearray(data))) is first
     assert first == codec.tree(data)
     assert codec.shared_tree(data.replace(b"1", b"2")) == {"metadata": {"name": "a"}, "spec": {"n": [2]}}
+
+
+@pytest.mark.parametrize(
+    "text", ['{"name": "a"}', '{"name": "a", "labels": null}', '{"labels": {"a": "b", "c": null}}']
+)
+def test_a_tree_from_json_is_converted_as_any_other(text: str) -> None:
+    tree = codec.tree(text)
+    assert codec.from_json_tree(tree, meta.ObjectMeta) == codec.from_tree(tree, meta.ObjectMeta)
+
+
+def test_a_tree_from_json_that_does_not_fit_has_the_same_message() -> None:
+    messages = []
+    for convert in (codec.from_json_tree, codec.from_tree):
+        with pytest.raises(codec.DecodeError) as error:
+            convert({"labels": {"a": 1}}, meta.ObjectMeta)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
 
 
 def test_null_means_absent_wherever_it_stands() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kubemachinery.client import errors
-from kubemachinery.client.client import METADATA_OF_ALL, ApiClient, RateLimiter
+from kubemachinery.client.client import METADATA, METADATA_OF_ALL, ApiClient, RateLimiter
 from kubemachinery.client.http_transport import HttpTransport
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.client.priority import LOW, NORMAL
@@ -63,6 +63,7 @@ async def test_a_name_that_no_object_can_have_is_not_found_and_sends_no_request(
         client.patch(CONFIG_MAP, name, {}, "default"),
         client.patch_revision(CONFIG_MAP, name, {}, "default"),
         client.replace(CONFIG_MAP, config_map(name)),
+        client.replace_revision(CONFIG_MAP, config_map(name)),
         client.apply(CONFIG_MAP, config_map(name), "me"),
         client.delete(CONFIG_MAP, "a", name or ".."),
     ):
@@ -106,6 +107,20 @@ async def test_patch_can_return_the_revision_only(client: ApiClient) -> None:
     made = await client.patch_revision(CONFIG_MAP, "a", {"data": {"x": "2"}}, "default")
     found = await client.get(CONFIG_MAP, "a", "default")
     assert (found["metadata"]["resourceVersion"], found["data"]) == (made, {"x": "2"})
+
+
+async def test_replace_can_return_the_revision_only(client: ApiClient) -> None:
+    await client.create(CONFIG_MAP, config_map("a", x="1"))
+    made = await client.replace_revision(CONFIG_MAP, config_map("a", x="2"))
+    found = await client.get(CONFIG_MAP, "a", "default")
+    assert (found["metadata"]["resourceVersion"], found["data"]) == (made, {"x": "2"})
+
+
+async def test_create_can_return_the_metadata_only(client: ApiClient) -> None:
+    made = await client.create(CONFIG_MAP, config_map("a", x="1"), accept=METADATA)
+    found = await client.get(CONFIG_MAP, "a", "default")
+    assert (made["kind"], made["metadata"]) == ("PartialObjectMetadata", found["metadata"])
+    assert "data" not in made
 
 
 @pytest.mark.parametrize(("page", "requests"), [(3, 3), (0, 1)])

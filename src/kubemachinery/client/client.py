@@ -242,20 +242,31 @@ class ApiClient:
     # --- Writing ------------------------------------------------------------------------------------------------------
 
     async def create(
-        self, kind: Kind, tree: Mapping[str, Any], *, dry_run: bool = False, subresource: str = ""
+        self,
+        kind: Kind,
+        tree: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        subresource: str = "",
+        accept: str = JSON,
     ) -> Tree:
-        """Create the object; with a subresource, such as a pod's binding, below the object that the metadata names."""
+        """Create the object; with a subresource, such as a pod's binding, below the object that the metadata names.
+
+        With `accept=METADATA` the server sends, and this returns, the metadata only.
+        """
         metadata = tree.get("metadata", {})
         below = str(metadata.get("name", "")) if subresource else ""
         path = kind.path(str(metadata.get("namespace", "")), below, subresource)
         query = (("dryRun", "All"),) if dry_run else ()
-        return await self._write(kind, ApiRequest("POST", path, query, _body(tree), JSON))
+        return await self._write(kind, ApiRequest("POST", path, query, _body(tree), JSON, accept))
 
     async def replace(self, kind: Kind, tree: Mapping[str, Any], subresource: str = "") -> Tree:
         """Replace the object; a `resourceVersion` in it makes the write conditional."""
-        metadata = tree["metadata"]
-        path = _object_path(kind, metadata.get("namespace", ""), metadata["name"], subresource)
-        return await self._write(kind, ApiRequest("PUT", path, (), _body(tree), JSON))
+        return await self._write(kind, _replacement(kind, tree, subresource))
+
+    async def replace_revision(self, kind: Kind, tree: Mapping[str, Any], subresource: str = "") -> str:
+        """Replace the object and return the `resourceVersion` that it has now. The server sends the metadata only."""
+        return await self._written_revision(kind, _replacement(kind, tree, subresource, METADATA))
 
     async def patch(
         self,
@@ -288,7 +299,7 @@ class ApiClient:
         path = _object_path(kind, namespace, name, subresource)
         query = (("fieldManager", manager),) if manager else ()
         request = ApiRequest("PATCH", path, query, _body(patch), content_type, METADATA)
-        return _read_written((await self._send(kind, request)).body).metadata.resource_version
+        return await self._written_revision(kind, request)
 
     async def apply(
         self, kind: Kind, tree: Mapping[str, Any], manager: str, *, force: bool = True, subresource: str = ""
@@ -344,6 +355,9 @@ class ApiClient:
     async def _write(self, kind: Kind, request: ApiRequest) -> Tree:
         return _read_tree((await self._send(kind, request)).body)
 
+    async def _written_revision(self, kind: Kind, request: ApiRequest) -> str:
+        return _read_written((await self._send(kind, request)).body).metadata.resource_version
+
     async def _send(self, kind: Kind, request: ApiRequest) -> ApiResponse:
         self._count(request.method, kind)
         if self._fence is not None and request.method != "GET":
@@ -389,6 +403,12 @@ def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
 
 def _body(tree: Any) -> bytes:
     return msgspec.json.encode(tree)
+
+
+def _replacement(kind: Kind, tree: Mapping[str, Any], subresource: str, accept: str = JSON) -> ApiRequest:
+    metadata = tree["metadata"]
+    path = _object_path(kind, metadata.get("namespace", ""), metadata["name"], subresource)
+    return ApiRequest("PUT", path, (), _body(tree), JSON, accept)
 
 
 def _object_path(kind: Kind, namespace: str, name: str, subresource: str = "", *, version: str = "") -> str:

@@ -25,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubemachinery import meta
-from kubemachinery.client.client import ApiClient, RateLimiter
+from kubemachinery.client.client import METADATA, ApiClient, RateLimiter
 from kubemachinery.client.errors import ApiError, KubeError
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind, Scope, Version
@@ -219,7 +219,7 @@ class EventRecorder(msgspec.Struct):
         self._drop_series(now)
         tree = self._tree(emitted, name, namespace)
         await self._rate_limiter.take()
-        await self.client.create(EVENTS, tree)
+        await self.client.create(EVENTS, tree, accept=METADATA)
 
     def _drop_series(self, now: float) -> None:
         while self._series:
@@ -243,7 +243,7 @@ class EventRecorder(msgspec.Struct):
         patch = {"series": {"count": series.count, "lastObservedTime": meta.format_micro_time(series.last_time)}}
         await self._rate_limiter.take()
         try:
-            await self.client.patch(EVENTS, series.name, patch, series.namespace)
+            await self.client.patch_revision(EVENTS, series.name, patch, series.namespace)
         except ApiError as error:
             log.debug("the count of event %s not written: %s", series.name, error)
 

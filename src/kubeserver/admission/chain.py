@@ -7,7 +7,7 @@ addresses are called unless the server is configured otherwise: a URL in an obje
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -95,8 +95,14 @@ class WebhookDispatcher(Protocol):
     async def validate(self, review: AdmissionAttributes) -> list[str]: ...
 
 
+# Runs work on the tree of one write: in a thread where it is long.
+Work = Callable[[Callable[[], Tree]], Awaitable[Tree]]
 # Gives an object of a resource in another version of it: (resource, object, version) -> (resource there, object there).
 InVersion = Callable[[Resource, Tree, str], tuple[Resource, Tree]]
+
+
+async def _in_line(function: Callable[[], Tree]) -> Tree:
+    return function()
 
 
 class AdmissionChain:
@@ -115,7 +121,9 @@ class AdmissionChain:
             if hook.validate is not None:
                 self._validating.setdefault((hook.group, hook.plural), []).append(hook)
 
-    async def mutated(self, context: WriteContext, operation: str, new: Tree, old: Tree | None) -> Tree:
+    async def mutated(
+        self, context: WriteContext, operation: str, new: Tree, old: Tree | None, work: Work = _in_line
+    ) -> Tree:
         """Return the object after all mutating hooks; metadata that only the server sets is restored."""
         if self._is_idle(context.resource):
             return new
@@ -131,9 +139,9 @@ class AdmissionChain:
         metadata.carry_over(details, before)
         if not before.get("name"):
             details.pop("name", None)
-        changed = rules.default(rules.prune(changed))
-        changed["metadata"] = details
-        return changed
+        read = await work(lambda: rules.default(rules.prune(changed)))
+        read["metadata"] = details
+        return read
 
     async def validated(self, context: WriteContext, operation: str, new: Tree | None, old: Tree | None) -> None:
         """Raise where a validating hook refuses the write. Webhooks are called last."""

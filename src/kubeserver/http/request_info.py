@@ -21,6 +21,8 @@ from kubeserver.registry.write_context import WriteContext
 
 _VERBS: Final[Mapping[str, str]] = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MANAGER_LENGTH: Final = 128
+# The media types of bodies that are decoded as JSON.
+_JSON_TYPES: Final = frozenset({"", bodies.JSON, bodies.JSON_PATCH, bodies.MERGE_PATCH, bodies.STRATEGIC_PATCH})
 
 
 def is_watch(request: Request) -> bool:
@@ -101,6 +103,7 @@ class RequestInfo(msgspec.Struct, frozen=True):
             force=query.flag(request, "force"),
             options={name: value for name, value in options.items() if value},
             warnings=self.warnings,
+            is_json=self.media_type in _JSON_TYPES,
         )
 
     def delete_options(self, context: WriteContext, body: bytes) -> Tree:

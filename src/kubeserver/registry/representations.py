@@ -6,7 +6,7 @@ only other versions, Tables and metadata are decoded, and what they become is ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +18,9 @@ from kubeserver.registry import tables
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.storage.entries import ObjectEntry
+
+# Joins the parts of a list by commas.
+Join = Callable[[Sequence[bytes]], Awaitable[bytes]]
 
 
 class _MetadataAlone(msgspec.Struct, frozen=True):
@@ -80,8 +83,8 @@ class Presenter:
 
     # --- Lists --------------------------------------------------------------------------------------------------------
 
-    async def many(self, entries: Sequence[ObjectEntry], metadata: Tree) -> bytes:
-        """Encode a list; a long one in slices."""
+    async def many(self, entries: Sequence[ObjectEntry], metadata: Tree, join: Join) -> bytes:
+        """Encode a list; a long one in slices. `join` puts the parts together."""
         resource, version = self._resource, self._form.api_version
         match self._form.shape:
             case "partial":
@@ -89,18 +92,18 @@ class Presenter:
                 if not entries:
                     # null, as kube-apiserver does. A client that cannot read it should fail here too.
                     return bodies.encode({**about, "items": None}) + b"\n"
-                return await _listed(about, b"items", entries, lambda entry: bodies.encode(self._partial(entry)))
+                return await _listed(about, b"items", entries, lambda entry: bodies.encode(self._partial(entry)), join)
             case "table":
                 about, now = tables.table(resource, metadata, version), self._clock.now()
-                return await _listed(about, b"rows", entries, lambda entry: bodies.encode(self._row(entry, now)))
+                return await _listed(about, b"rows", entries, lambda entry: bodies.encode(self._row(entry, now)), join)
         about = {"kind": resource.listed_as, "apiVersion": resource.api_version, "metadata": metadata}
         if resource.custom:
             # An empty `continue` is present, as in kube-apiserver.
             about["metadata"] = {"continue": "", **metadata}
-            return await _listed(about, b"items", entries, self.whole)
+            return await _listed(about, b"items", entries, self.whole, join)
         # The items of a built-in list do not repeat what kind they are.
         skipped = len(self._head)
-        return await _listed(about, b"items", entries, lambda entry: b"{" + self.whole(entry)[skipped:])
+        return await _listed(about, b"items", entries, lambda entry: b"{" + self.whole(entry)[skipped:], join)
 
     def _partial(self, entry: ObjectEntry) -> Tree:
         # The metadata stays JSON: nothing of it is read here.
@@ -136,13 +139,18 @@ class Presenter:
 
 
 async def _listed(
-    about: Tree, key: bytes, entries: Sequence[ObjectEntry], encode: Callable[[ObjectEntry], bytes]
+    about: Tree, key: bytes, entries: Sequence[ObjectEntry], encode: Callable[[ObjectEntry], bytes], join: Join
 ) -> bytes:
     """Encode the list document `about`, with the entries under `key` at its end."""
     items: list[bytes] = []
     async for some in cooperative.yield_to_loop(entries):
         items += map(encode, some)
-    return b"".join((bodies.encode(about)[:-1], b',"', key, b'":[', b",".join(items), b"]}\n"))
+    begin, end = b"".join((bodies.encode(about)[:-1], b',"', key, b'":[')), b"]}\n"
+    if not items:
+        return begin + end
+    items[0] = begin + items[0]
+    items[-1] += end
+    return await join(items)
 
 
 def head(resource: Resource) -> bytes:

@@ -32,6 +32,9 @@ class WriteContext(msgspec.Struct, kw_only=True):
     # Findings in the text of the body, such as duplicate keys, which the decoded tree does not show.
     oddities: Sequence[str] = ()
     warnings: list[str] = msgspec.field(default_factory=list)
+    # The body was decoded from JSON, so that the tree that it makes is what its own JSON decodes to. Of trees that come
+    # from elsewhere that is not known.
+    is_json: bool = False
     # The body is so large, or causes so much work, that the work runs in a thread.
     is_long: bool = False
 

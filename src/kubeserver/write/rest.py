@@ -44,6 +44,8 @@ T = TypeVar("T")
 NAME_ATTEMPTS: Final = 8
 # How often a write starts over because the object changed while a webhook was called.
 RACE_ATTEMPTS: Final = 20
+# The trees of so many objects that were written last are kept: most of these are written again soon.
+WRITTEN_MAX: Final = 128
 # The response to their deletion is the deleted object; for all other kinds it is a Status.
 _SHOWN_WHEN_DELETED: Final = frozenset({"pods", "serviceaccounts", "podtemplates"})
 
@@ -51,12 +53,14 @@ _SHOWN_WHEN_DELETED: Final = frozenset({"pods", "serviceaccounts", "podtemplates
 class _Update(msgspec.Struct, frozen=True):
     """How the newest object becomes the next one: `make(old)` returns the new tree.
 
-    `in_place`: it changes the tree that it is given and returns it. `sets_managed_fields`: the new tree carries its
-    managedFields (apply); otherwise they are computed from the difference.
+    `in_place`: it changes the tree that it is given and returns it. `is_read`: it ends with `prepare.received`, which
+    copies what the rules of a built-in kind change later. `sets_managed_fields`: the new tree carries its managedFields
+    (apply); otherwise they are computed from the difference.
     """
 
     make: Callable[[Tree], Tree]
     in_place: bool = False
+    is_read: bool = False
     sets_managed_fields: bool = False
 
 
@@ -97,6 +101,9 @@ class Rest:
         self._clock = clock
         # Makes UIDs and generated names; a simulation seeds it, so that a run can be repeated.
         self._rng = rng
+        # Later revisions were written by this process, with the present rules of the built-in kinds.
+        self._opened_at = objects.revision
+        self._written = WrittenTrees()
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -109,6 +116,13 @@ class Rest:
     def tree(self, resource: Resource, entry: ObjectEntry) -> Tree:
         """Return a new tree of an entry, in the version of `resource`. The caller may change it."""
         return representations.Presenter(self._registry, self._clock, resource, Representation()).tree(entry)
+
+    def _stored_tree(self, resource: Resource, entry: ObjectEntry) -> Tree:
+        """Return the tree of an entry, in the version of `resource`. No step may change it."""
+        found = self._written.get(entry) if entry.revision >= resource.schema_revision else None
+        if found is None or found.get("apiVersion") != resource.api_version:
+            return self.tree(resource, entry)
+        return found
 
     # --- Create -------------------------------------------------------------------------------------------------------
 
@@ -138,7 +152,7 @@ class Rest:
             raise status.bad_request("resourceVersion should not be set on objects to be created")
         self._check_namespace(context)
         before = self._objects.next_revision
-        tree = await self._admission.mutated(context, chain.CREATE, tree, None)
+        tree = await self._admission.mutated(context, chain.CREATE, tree, None, partial(self._work, context))
         details = tree["metadata"]
         metadata.begin(details, self._uid(), self._now(), generation=resource.generation)
         context.name = self._name(context, details)
@@ -201,7 +215,7 @@ class Rest:
                 raise context.invalid([FieldError("metadata.resourceVersion", ErrorType.INVALID, why, 0)])
             return tree
 
-        return await self._update(context, _Update(replacement))
+        return await self._update(context, _Update(replacement, is_read=True))
 
     async def _update(self, context: WriteContext, update: _Update) -> WriteResult:
         """Replace the newest object by its successor, starting over while other writes come first."""
@@ -221,19 +235,24 @@ class Rest:
 
     def _base(self, context: WriteContext, update: _Update, live: ObjectEntry) -> UpdateBase:
         by_hooks = self._admission.may_change(context.resource, chain.UPDATE, context.subresource)
-        is_shared = self._is_settled(context) and not update.in_place and not by_hooks
-        return UpdateBase(self.tree(context.resource, live), is_shared)
+        if by_hooks:
+            # They may change in place what the new tree takes from the old one.
+            return UpdateBase(self.tree(context.resource, live), is_shared=False)
+        is_copied = update.in_place or not (context.resource.custom or update.is_read)
+        return UpdateBase(self._stored_tree(context.resource, live), self._is_settled(context) and not is_copied)
 
     def _made(self, context: WriteContext, update: _Update, live: ObjectEntry, base: UpdateBase) -> Tree:
         return update.make(base.old if base.is_shared else self.tree(context.resource, live))
 
     def _is_settled(self, context: WriteContext) -> bool:
-        """Whether the newest object was written under the current schema, so that it is valid and defaulted.
-
-        Never of a built-in kind: their rules change with the program, and change objects in place.
-        """
+        """Whether the newest object was written under the current schema, so that it is valid and defaulted. The rules
+        of a built-in kind change with the program, so its objects must have been written by this process."""
         live = self._objects.latest(context.key)
-        return context.resource.custom and live is not None and live.revision >= context.resource.schema_revision
+        if live is None:
+            return False
+        if context.resource.custom:
+            return live.revision >= context.resource.schema_revision
+        return live.revision > self._opened_at
 
     async def _check_preconditions(self, context: WriteContext, live: ObjectEntry, details: Tree) -> None:
         revision, uid = details.get("resourceVersion"), details.get("uid")
@@ -287,7 +306,7 @@ class Rest:
     async def _replace(self, context: WriteContext, live: ObjectEntry, new: Tree, old: Tree) -> WriteResult | None:
         """Store the successor of `live`; return None where another write came first."""
         resource = context.resource
-        new = await self._admission.mutated(context, chain.UPDATE, new, old)
+        new = await self._admission.mutated(context, chain.UPDATE, new, old, partial(self._work, context, live=live))
         if resource.generation:
             changed = not resource.still and comparison.spec_changed(resource, new, old, context.subresource)
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + (1 if changed else 0)
@@ -342,7 +361,7 @@ class Rest:
                 raise status.bad_request("the patch leaves no object behind")
             return prepare.received(context, new, old)
 
-        return await self._update(context, _Update(patched))
+        return await self._update(context, _Update(patched, is_read=True))
 
     async def apply(self, context: WriteContext, configuration: Tree) -> WriteResult:
         """Server-side apply: create the object, or merge the configuration of this field manager into it."""
@@ -400,7 +419,9 @@ class Rest:
             live = self._objects.latest(context.key)
             if live is None:
                 raise context.not_found()
-            old, new = self.tree(resource, live), self.tree(resource, live)
+            old = self._stored_tree(resource, live)
+            # What begins a deletion changes the metadata in place, and replaces other parts.
+            new = {**old, "metadata": dict(old["metadata"])}
             await self._check_preconditions(context, live, wanted.preconditions)
             namespaces.refuse_protected(context.key)
             await self._admission.validated(context, chain.DELETE, None, old)
@@ -416,7 +437,7 @@ class Rest:
         deletion.begin(context, wanted, new, self._clock.now())
         if deletion.is_over(new):
             # A kind with a grace period shows deletionTimestamp even where it is zero; others are deleted as they are.
-            last = new if resource.grace_seconds is not None else old
+            last = new if resource.grace_seconds is not None else {**old, "metadata": dict(old["metadata"])}
             gone = await self._remove(context, live, last)
             return WriteResult(tree=last) if resource.group_resource in _SHOWN_WHEN_DELETED else gone
         return await self._store_if_changed(context, live, new, old)
@@ -458,9 +479,29 @@ class Rest:
         body = representations.encode(stored, tree)
         bodies.check_size(body)
         entry, kept = self._objects.write(op, context.key, uid, body, ephemeral=resource.ephemeral)
+        if context.is_json and op is not WriteOperation.DELETED and not resource.ephemeral:
+            self._written.add(entry, tree)
         # Shielded: other tasks wait on this future too, and the write goes on when this client disconnects.
         await asyncio.shield(kept)
         return WriteResult(code=code, entry=entry)
+
+
+class WrittenTrees:
+    """The trees of the objects that were written last, as their JSON would decode. No step may change them."""
+
+    def __init__(self) -> None:
+        self._trees: dict[StoreKey, tuple[ObjectEntry, Tree]] = {}
+
+    def add(self, entry: ObjectEntry, tree: Tree) -> None:
+        self._trees.pop(entry.key, None)
+        self._trees[entry.key] = entry, tree
+        if len(self._trees) > WRITTEN_MAX:
+            del self._trees[next(iter(self._trees))]
+
+    def get(self, entry: ObjectEntry) -> Tree | None:
+        """Return the tree of an entry; None if it is another revision than that of the last write, or not kept."""
+        found = self._trees.get(entry.key)
+        return found[1] if found is not None and found[0] is entry else None
 
 
 def _replacement(context: WriteContext, sent: Tree, old: Tree | None = None) -> Tree:

@@ -54,6 +54,7 @@ _NODE_DELAY_SECONDS: Final = 0.1
 _BEHIND_SECONDS: Final = 0.05
 _BY_WORKLOAD: Final = "workload"
 _BY_NODE: Final = "node"
+_PINNED_TO_NODE: Final = "node that a pod waits for"
 _BY_UNHEALTHY_NODE: Final = "unhealthy node"
 _BY_SLICE_NAME: Final = "slice name"
 _TAINTS: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -212,7 +213,7 @@ class NodeController:
         self.loop: Controller[str] = Controller("nodes", self._reconcile, rng)
         informers.workloads.add_index(_BY_NODE, _hosts, of=attrgetter("status.admission"))
         informers.workloads.add_index(_BY_UNHEALTHY_NODE, _unhealthy, of=attrgetter("status.unhealthy_nodes"))
-        informers.pods.add_index(_BY_NODE, _nodes_of_pod)
+        informers.pods.add_index(_PINNED_TO_NODE, lambda pod: _nodes_of_pod(pod) if _is_pinned(pod) else ())
         informers.nodes.add_handler(self._node_seen)
         informers.pods.add_handler(self._pod_seen)
         informers.workloads.add_handler(self._workload_seen)
@@ -255,11 +256,10 @@ class NodeController:
         pinned: dict[ObjectKey, list[kube.Pod]] = {
             key: [] for key, _ in self._informers.workloads.by_index(index, name)
         }
-        for _, pod in self._informers.pods.by_index(_BY_NODE, name):
-            if _is_pinned(pod):
-                pinned.setdefault(
-                    ObjectKey(pod.metadata.namespace, pod.metadata.annotations[labels.WORKLOAD]), []
-                ).append(pod)
+        for _, pod in self._informers.pods.by_index(_PINNED_TO_NODE, name):
+            pinned.setdefault(ObjectKey(pod.metadata.namespace, pod.metadata.annotations[labels.WORKLOAD]), []).append(
+                pod
+            )
         for key in sorted(pinned):
             await self._judge(key, name, node, pinned[key])
         return waits / SECOND if waits > 0 and self._choices.after_fixed_time else None

@@ -224,7 +224,7 @@ def is_equivalent(job: GenericJob, workload: kueue.Workload, options: Integratio
     if job.has_fixed_pod_sets() and states.is_reserved(workload):
         return True
     try:
-        built = [codec.from_tree(pod_set, kueue.PodSet) for pod_set in job.pod_sets(options)]
+        built = [codec.from_json_tree(pod_set, kueue.PodSet) for pod_set in job.pod_sets(options)]
     except codec.DecodeError:
         return False  # pod sets that cannot be decoded are not those of the Workload
     stored = workload.spec.pod_sets

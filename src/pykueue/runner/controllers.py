@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from kubemachinery import unstructured
 from kubemachinery.client import event_recorder
-from kubemachinery.client.client import ApiClient
+from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller, Result
 from kubemachinery.client.errors import KubeError, NotFound
 from kubemachinery.client.event_recorder import EventRecorder, EventReference, PendingEvent
@@ -126,8 +126,8 @@ class BatchJobController:
 
     async def _carry_out(self, key: ObjectKey, tree: Tree, plan: job.JobPlan) -> None:
         if plan.status != tree.get("status"):
-            written = await self._client.replace(JOBS, {**tree, "status": plan.status}, "status")
-            self._await(key, job_revision=_revision(written))
+            written = await self._client.replace_revision(JOBS, {**tree, "status": plan.status}, "status")
+            self._await(key, job_revision=int(written))
             self._emit_condition_events(tree, plan.status)
         await self._release(key, plan.release)
         for each in plan.delete:
@@ -144,7 +144,7 @@ class BatchJobController:
                 by=self.REPORTS_AS,
             )
         for each in plan.create:
-            made = await self._client.create(PODS, each)
+            made = await self._client.create(PODS, each, accept=METADATA)
             self._await(key, pod_revision=_revision(made))
             _emit_event(
                 self._events,
@@ -167,10 +167,10 @@ class BatchJobController:
             left = [name for name in before if name != job.FINALIZER]
             patch = {"metadata": {"resourceVersion": _metadata(each, "resourceVersion"), "finalizers": left or None}}
             try:
-                written = await self._client.patch(PODS, _key(each).name, patch, _key(each).namespace)
+                written = await self._client.patch_revision(PODS, _key(each).name, patch, _key(each).namespace)
             except NotFound:
                 continue
-            self._await(key, pod_revision=_revision(written))
+            self._await(key, pod_revision=int(written))
 
     async def _delete(self, each: Tree) -> None:
         await self._client.delete(PODS, _key(each).name, _key(each).namespace, uid=_metadata(each, "uid"))
@@ -385,7 +385,7 @@ class PodController:
             return
         metadata: dict[str, Any] = {"resourceVersion": _metadata(tree, "resourceVersion")}
         patch = {"metadata": metadata, "status": status}
-        await self._client.patch(PODS, key.name, patch, key.namespace, subresource="status")
+        await self._client.patch_revision(PODS, key.name, patch, key.namespace, subresource="status")
 
 
 def _is_over(tree: Tree) -> bool:

@@ -24,7 +24,7 @@ class NodeAllocations(msgspec.Struct):
     def take(self, uid: str, node: str, pod: Tree) -> None:
         """Count a pod on a node; idempotent."""
         if uid not in self._of:
-            asked = needs(codec.from_tree(pod, kube.Pod))
+            asked = needs(codec.from_json_tree(pod, kube.Pod))
             self._of[uid] = (node, asked)
             self._taken.setdefault(node, Counter()).update(asked)
 
@@ -46,11 +46,11 @@ def needs(pod: kube.Pod) -> dict[str, Amount]:
 
 def select_node(pod: Tree, among: Iterable[Tree], allocations: NodeAllocations) -> str:
     """Return the first node that fits a pod; raise `LookupError` with the reasons if none does."""
-    wanted = codec.from_tree(pod, kube.Pod)
+    wanted = codec.from_json_tree(pod, kube.Pod)
     demand = PodDemand.of(wanted)
     reasons: list[str] = []
     for tree in among:
-        node = codec.from_tree(tree, kube.Node)
+        node = codec.from_json_tree(tree, kube.Node)
         why = demand.unfit_reason(node, allocations.taken(node.metadata.name))
         if not why:
             return node.metadata.name

@@ -77,6 +77,8 @@ def _unreadable_amounts(value: Any, shape: Any, path: str) -> Iterator[str]:
             unstructured.get(shape, "additionalProperties"),
         )
         for key, entry in value.items():
+            if isinstance(entry, str) and not unstructured.get(named.get(key, others), "x-kubernetes-int-or-string"):
+                continue  # most of an object
             place = f"{path}[{key}]" if others else f"{path}.{key}" if path else key
             yield from _unreadable_amounts(entry, named.get(key, others), place)
     elif isinstance(value, list):
