@@ -23,10 +23,11 @@ that those of generated worlds are drawn from. No estimate that is learned from 
 
 `--save` writes every forecast before its correction and its start to a file, one JSON object in a line. `--saved` reads
 such files instead of running worlds, and applies the present correction to them: rules of correction are compared so,
-on the same forecasts and in seconds. `--markdown` prints the figures of each world again, as a table of a document.
+on the same forecasts and in seconds. `--markdown` prints the figures of each world again, as a table of a document, and
+another one of the shares that are outside of their aim.
 
-`--lengths` runs nothing ahead: it compares what the Workloads that exist at a time still take together with the run
-times that estimates give them. Rules of estimates are compared so in a minute or two for a trace.
+`--lengths` runs nothing ahead: it compares what the Workloads that exist at a time still take, each and together, with
+the run times that estimates give them. Rules of estimates are compared so in a minute or two for a trace.
 
 Workloads that wait at the same time start late together, so many forecasts may be few observations. The range of a P90
 is that of nine in ten repetitions with as many days, drawn with replacement from those of the world.
@@ -186,6 +187,9 @@ PAST = 4 * WEEK + 3600
 SINGLE = 20
 # How often the days of a world are drawn again for the range of its P90.
 REPETITIONS = 1000
+# The shares of the starts that the quantiles are to cover.
+P90_AIM = 0.85, 0.95
+P50_AIM = 0.40, 0.60
 
 
 @dataclass
@@ -208,6 +212,7 @@ class CalibrationFigures:
     # On how many days of a ClusterQueue the forecasts were made, and the range of P90 if these are drawn again.
     days: int = 0
     p90_range: tuple[float, float] = (0.0, 0.0)
+    p50_range: tuple[float, float] = (0.0, 0.0)
 
 
 class SavedForecast(msgspec.Struct, frozen=True):
@@ -519,8 +524,9 @@ class Probes:
     def last_submission(self) -> Nanoseconds:
         return self._times[-1]
 
-    def lengths(self, now: Nanoseconds) -> dict[str, tuple[float, float, float]]:
-        """By quantity: what the Workloads that run, or wait, still take, and its P50 and P90 by draws."""
+    def lengths(self, now: Nanoseconds) -> dict[str, list[tuple[float, float, float]]]:
+        """By quantity: what each of the Workloads that run, or wait, still takes, with its P50 and P90; and what they
+        take together, with those by draws."""
         self._past(now)
         held = {each.uid: each for each in self._truth.attempts if _holds(each, now) and each.admitted is not None}
         over = {each.uid for each in self._truth.attempts if each.reason == "Finished" and (each.released or 0) <= now}
@@ -531,9 +537,10 @@ class Probes:
         }
         estimates = self._estimates(there, held.values(), now)
         lasted = {uid: (now - (each.admitted or 0)) // SECOND for uid, each in held.items()}
-        found: dict[str, tuple[float, float, float]] = {}
+        found: dict[str, list[tuple[float, float, float]]] = {}
         for kind, is_held in (("running", True), ("pending", False)):
             uids = [uid for uid in there if uid in estimates and (uid in held) == is_held]
+            found[f"each {kind}"] = [self._alone(uid, estimates[uid], lasted.get(uid, 0)) for uid in uids]
             if len(uids) < TOGETHER_MIN:
                 continue
             drawn = []
@@ -547,8 +554,12 @@ class Probes:
             for place, name in enumerate((kind, f"half of {kind}")):
                 ordered = sorted(each[place] for each in drawn)
                 p50, p90 = (ordered[(DRAWS + 1) * tenths // 10 - 1] for tenths in (5, 9))
-                found[name] = actual[place], p50, p90
+                found[name] = [(actual[place], p50, p90)]
         return found
+
+    def _alone(self, uid: str, estimate: RunEstimate, lasted: int) -> tuple[float, float, float]:
+        actual = max(0, self._truth.lengths[uid] - lasted)
+        return actual, estimate.quantile(0.5, lasted) - lasted, estimate.quantile(0.9, lasted) - lasted
 
     def _past(self, now: Nanoseconds) -> PastWorkloads:
         """What the history has, after its runs are learned."""
@@ -637,8 +648,8 @@ def joint_lengths(probes: Probes, past: int, days: int, every: float) -> list[Le
     # After the last submission, what waits is not what waits in operation.
     until = min(past + (days - 0.5) * DAY, (probes.last_submission - NOW) // SECOND)
     while at < until:
-        for quantity, row in probes.lengths(NOW + int(at) * SECOND).items():
-            rows[quantity].append(row)
+        for quantity, found in probes.lengths(NOW + int(at) * SECOND).items():
+            rows[quantity] += found
         at += int(every * 3600)
     return [
         LengthFigures(
@@ -652,6 +663,7 @@ def joint_lengths(probes: Probes, past: int, days: int, every: float) -> list[Le
             statistics.fmean(loss(actual, p90, 0.9) for actual, _, p90 in found),
         )
         for quantity, found in rows.items()
+        if found
     ]
 
 
@@ -757,10 +769,10 @@ def _by_size(world: str, seed: str, queue: str, scores: Sequence[Sequence[Score]
 def _figures(world: str, seed: str, queue: str, size: str, queues: Sequence[list[Score]]) -> CalibrationFigures:
     scores = [each for one in queues for each in one]
     single = [statistics.fmean(each.covered for each in one) for one in queues if len(one) >= SINGLE]
-    days: dict[tuple[int, int], list[bool]] = defaultdict(list)
+    days: dict[tuple[int, int], list[Score]] = defaultdict(list)
     for number, one in enumerate(queues):
         for each in one:
-            days[number, each.day].append(each.covered)
+            days[number, each.day].append(each)
     return CalibrationFigures(
         world,
         seed,
@@ -775,7 +787,8 @@ def _figures(world: str, seed: str, queue: str, size: str, queues: Sequence[list
         statistics.median(each.baseline_error for each in scores),
         (min(single), max(single)) if len(queues) > 1 and single else None,
         len(days),
-        resampled(list(days.values())),
+        resampled([[each.covered for each in day] for day in days.values()]),
+        resampled([[each.covered_p50 for each in day] for day in days.values()]),
     )
 
 
@@ -811,7 +824,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--save", type=Path, help="a file for the forecasts before their correction")
     parser.add_argument("--saved", help="such files: nothing is run, their forecasts are corrected")
     parser.add_argument("--lengths", action="store_true", help="run times of all that exists, without starts")
-    parser.add_argument("--markdown", action="store_true", help="the figures of each world as a table, too")
+    parser.add_argument(
+        "--markdown",
+        action="store_true",
+        help="the figures of each world, and those outside of their aim, as tables, too",
+    )
     chosen = parser.parse_args(arguments)
     if chosen.trace and chosen.known == "law":
         parser.error("--known=law: the run times of a trace are drawn from no law")
@@ -821,6 +838,7 @@ def main(arguments: list[str]) -> int:
     rows = list(_print_figures(judged(_forecasts(chosen))))
     if chosen.markdown:
         print("\n" + "\n".join(table(rows)))
+        print("\n" + "\n".join(misses(rows)))
     if chosen.json is not None:
         figures = {"speed": [asdict(each) for each in speed], "calibration": [asdict(row) for row in rows]}
         chosen.json.write_text(json.dumps(figures, indent=2))
@@ -904,6 +922,28 @@ def _print_figures(rows: Iterable[CalibrationFigures]) -> Iterator[CalibrationFi
         yield row
 
 
+def misses(rows: Sequence[CalibrationFigures]) -> Iterator[str]:
+    """A Markdown table of the shares that are outside of their aim; beyond chance, if all of the range is outside."""
+    yield "| world | queue | jobs | days | quantile | covers | range | beyond chance |"
+    yield "| --- " * 8 + "|"
+    for row in _judged_rows(rows):
+        for name, aim, share, spread in (
+            ("P90", P90_AIM, row.p90, row.p90_range),
+            ("P50", P50_AIM, row.p50, row.p50_range),
+        ):
+            if not aim[0] <= share <= aim[1]:
+                is_sure = spread[1] < aim[0] or spread[0] > aim[1]
+                cells = (row.world, row.queue, row.size, str(row.days), name, f"{share:.3f}", _range(spread, " to "))
+                yield "|" + "".join(f" {cell} |" for cell in (*cells, "yes" if is_sure else "no"))
+
+
+def _judged_rows(rows: Sequence[CalibrationFigures]) -> Iterator[CalibrationFigures]:
+    """Those of all seeds together where a world has several, and of its only one otherwise."""
+    for world in dict.fromkeys(row.world for row in rows):
+        of_world = [row for row in rows if row.world == world]
+        yield from [row for row in of_world if row.seed == "all"] or of_world
+
+
 def _range(found: tuple[float, float] | None, between: str) -> str:
     return "" if found is None else f"{found[0]:.2f}{between}{found[1]:.2f}"
 
@@ -916,7 +956,7 @@ def table(rows: Sequence[CalibrationFigures]) -> Iterator[str]:
     for world in dict.fromkeys(row.world for row in rows):
         of_world = [row for row in rows if row.world == world]
         seeds = ", ".join(dict.fromkeys(row.seed for row in of_world if row.seed not in ("all", "0")))
-        for row in [row for row in of_world if row.seed == "all"] or of_world:
+        for row in _judged_rows(of_world):
             name = row.queue if row.seed == "all" and row.queue != "all" else world
             names = (name, seeds) if row.size == "all" else ("", "")
             covered = f"{row.p90_raw:.2f}", f"{row.p90:.2f}", _range(row.p90_range, " to "), f"{row.p50:.2f}"

@@ -122,7 +122,28 @@ def test_a_table_has_a_line_for_each_size_of_a_world(tmp_path: Path, capsys: pyt
     figures = "96 | 4 | 1.00 | 1.00 | 1.00 to 1.00 |"
     assert lines[2].startswith(f"| strict | 1, 2 | all | {figures}")
     assert lines[3].startswith(f"| | | small | {figures}")
-    assert len(lines) == 4
+    assert lines[4].startswith("| world | queue |")
+
+
+def test_a_share_outside_its_aim_is_beyond_chance_if_its_whole_range_is() -> None:
+    shares = {
+        "late": (0.80, 0.70, 0.84),
+        "may be": (0.80, 0.70, 0.86),
+        "met": (0.90, 0.70, 1.0),
+        "early": (1.0, 0.96, 1.0),
+    }
+    rows = [
+        forecast.CalibrationFigures(
+            world, "1", "q", "all", days=7, p90=p90, p90_range=(low, high), p50=p50, p50_range=(0.2, 0.39)
+        )
+        for (world, (p90, low, high)), p50 in zip(shares.items(), (0.5, 0.5, 0.3, 0.5), strict=True)
+    ]
+    assert list(forecast.misses(rows))[2:] == [
+        "| late | q | all | 7 | P90 | 0.800 | 0.70 to 0.84 | yes |",
+        "| may be | q | all | 7 | P90 | 0.800 | 0.70 to 0.86 | no |",
+        "| met | q | all | 7 | P50 | 0.300 | 0.20 to 0.39 | yes |",
+        "| early | q | all | 7 | P90 | 1.000 | 0.96 to 1.00 | yes |",
+    ]
 
 
 def lined_up(lengths: dict[int, int]) -> Truth:
@@ -244,7 +265,7 @@ def test_run_times_that_are_known_have_no_loss() -> None:
     truth = forecast.generate(kind, 6 * forecast.DAY, 3)
     probes = Probes(truth, kind.policy, 3, forecast.BIG, "runs")
     found = forecast.joint_lengths(probes, 4 * forecast.DAY, 1, 6)
-    assert {each.quantity for each in found} >= {"running", "half of running"}
+    assert {each.quantity for each in found} >= {"running", "half of running", "each running"}
     assert all((each.p50, each.p90, each.loss_p50, each.loss_p90) == (1.0, 1.0, 0.0, 0.0) for each in found)
 
 
@@ -256,6 +277,6 @@ def test_the_lengths_of_a_world_are_measured_without_a_run_ahead(
     command = ["--lengths", "--worlds=strict", "--days=1", "--every=2", f"--json={figures}"]
     assert forecast.main(command) == 0
     found = json.loads(figures.read_text())["lengths"]
-    assert {each["quantity"] for each in found} >= {"running", "half of running"}
+    assert {each["quantity"] for each in found} >= {"running", "half of running", "each running", "each pending"}
     assert all(each["loss_p90"] >= 0.0 and each["world"] == "strict" for each in found)
     assert "half of running" in capsys.readouterr().out

@@ -169,6 +169,12 @@ def test_a_distribution_that_is_kept_up_to_date_equals_one_that_is_computed_at_o
     assert kept.ordered(kept.known(len(known) - 1)) == past_runs(known).ordered(len(known))
 
 
+def mixture_of(drawn: list[tuple[float, float, list[float]]]) -> RunMixture:
+    """The mixture of classes, each with a weight, a factor and its runs."""
+    total = sum(weight for weight, _, _ in drawn)
+    return RunMixture(tuple((weight / total, factor, past_runs(runs).steps()) for weight, factor, runs in drawn))
+
+
 @given(
     st.lists(
         st.tuples(
@@ -177,30 +183,42 @@ def test_a_distribution_that_is_kept_up_to_date_equals_one_that_is_computed_at_o
         min_size=1, max_size=4,
     ),
     st.just(0.0) | shares,
-    st.integers(0, 400),
 )  # fmt: skip
 def test_a_quantile_of_a_mixture_is_the_first_step_that_leaves_no_larger_share(
-    drawn: list[tuple[float, float, list[float]]], share: float, elapsed: int
+    drawn: list[tuple[float, float, list[float]]], share: float
 ) -> None:
-    """[RT7], [RT10]"""
-    total = sum(weight for weight, _, _ in drawn)
-    examples = RunMixture(
-        tuple((weight / total, factor, past_runs(lengths).steps()) for weight, factor, lengths in drawn)
-    )
-    found = examples.quantile(share, float(elapsed))
-    # With the chance to outlast all examples.
-    mixture = examples.lasting(float(elapsed)) if elapsed else examples
-    parts = mixture.parts
-    left = mixture.survival(elapsed)
-    longest = max(factor * steps.longest for _, factor, steps in parts)
-    every = sorted(time * factor for _, factor, steps in parts for time in steps.times)
-    later = [time for time in every if time > elapsed and mixture.survival(time) <= left * (1.0 - share) + 1e-12]
-    if left <= 1e-12 or elapsed >= longest:
-        assert found == max(longest, elapsed) / (1.0 - share)
-    elif later:
-        assert found == later[0]
+    """[RT10]"""
+    mixture = mixture_of(drawn)
+    found = mixture.quantile(share)
+    longest = max(factor * steps.longest for _, factor, steps in mixture.parts)
+    every = sorted(time * factor for _, factor, steps in mixture.parts for time in steps.times)
+    fallen = [time for time in every if mixture.survival(time) <= 1.0 - share + 1e-12]
+    if fallen:
+        assert found == fallen[0]
     else:
         assert found >= longest
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.05, 1.0), st.sampled_from([1.0, 3600.0]), st.lists(signed, min_size=1, max_size=70)
+        ),
+        min_size=1, max_size=4,
+    ),
+    st.floats(0.001, 0.999),
+    st.integers(1, 400),
+)  # fmt: skip
+def test_a_quantile_of_a_run_that_has_lasted_is_the_first_length_that_leaves_no_larger_share(
+    drawn: list[tuple[float, float, list[float]]], share: float, elapsed: int
+) -> None:
+    """[RT7], [RT10]: to a part in 100,000, or a tenth of a second."""
+    lasting = mixture_of(drawn).lasting(float(elapsed))
+    found = lasting.quantile(share)
+    assert found > elapsed
+    assert lasting.survival(found * (1 + 1e-9)) <= 1.0 - share + 1e-9
+    before = found * (1 - 1e-4) - 0.2
+    assert before <= elapsed or lasting.survival(before) > 1.0 - share - 1e-9
 
 
 @given(st.integers(1, 10**6), st.integers(5, 64), shares, st.floats(0.0, 0.999))
@@ -217,11 +235,10 @@ def test_the_chance_to_outlast_all_examples_grows_as_they_become_fewer(count: in
     left = data.draw(st.integers(1, count - 1))
     elapsed = count - left + 0.5
     chance = (count - left) / ((left + 1) * count)
-    parts = mixture.lasting(elapsed).parts
-    weight = parts[-1][0] if len(parts) > 1 else 0.0
-    others = (1.0 - weight) * left / count
-    assert abs(weight / (weight + others) - (chance if chance >= 0.01 else 0.0)) < 1e-9
-    assert mixture.quantile(1.0 - chance / 20.0, elapsed) > elapsed
+    lasting = mixture.lasting(elapsed)
+    # Of a run without an example, elapsed / t is longer than t.
+    for length in (count, 2.0 * count, 100.0 * count):
+        assert abs(lasting.survival(length) - chance * elapsed / length) < 1e-9
 
 
 @given(histories(), st.lists(st.tuples(records(), st.integers(0, 200_000)), max_size=20), records(), shares)
@@ -262,6 +279,57 @@ def test_the_share_of_longer_runs_falls_at_each_end_of_a_run(runs: list[tuple[fl
     assert all(before > after >= 0.0 for before, after in falls)
     longest = max(abs(length) for length, _ in runs)
     assert [time for time, share in zip(found.times, found.shares, strict=True) if share == 0.0] in ([], [longest])
+
+
+def share_left(runs: list[tuple[float, float]], elapsed: float, length: float) -> float:
+    """Of the runs that are longer than `elapsed` the share that is longer than a length, by the rule: run by run."""
+
+    def counting(at: float, *, is_end: bool) -> int:
+        return sum(
+            entry <= at and (abs(run) > at or (is_end and abs(run) == at)) for run, entry in runs
+        )  # fmt: skip
+
+    shorter = sum(abs(run) <= elapsed for run, _ in runs)
+    unseen = max(shorter, 1e-15) / (shorter + counting(elapsed, is_end=False) + 1) * elapsed
+    places = sorted({abs(run) for run, _ in runs} | {entry for _, entry in runs})
+    share, last = 1.0, elapsed
+    for place in [each for each in places if elapsed < each <= length]:
+        # As many as count between the two, and at the second one until its runs have ended.
+        between = counting(last, is_end=False)
+        share *= (between + unseen / place) / (between + unseen / last)
+        left = counting(place, is_end=True)
+        for _ in range(runs_that_end(runs, place)):
+            share *= (left - 1 + unseen / place) / (left + unseen / place)
+            left -= 1
+        last = place
+    between = counting(last, is_end=False)
+    return share * (between + unseen / length) / (between + unseen / last)
+
+
+def runs_that_end(runs: list[tuple[float, float]], at: float) -> int:
+    return sum(run == at for run, _ in runs)
+
+
+@given(st.lists(delayed, min_size=1, max_size=40), st.integers(1, 300), st.integers(1, 600))
+def test_a_run_that_has_lasted_is_compared_at_each_length_with_the_runs_that_count_there(
+    runs: list[tuple[float, float]], elapsed: int, beyond: int
+) -> None:
+    """[RT7], [RT6]"""
+    steps = delayed_steps(runs)
+    if elapsed < steps.longest and steps.shares and RunMixture(((1.0, 1.0, steps),)).survival(elapsed) > 0:
+        lasting = RunMixture(((1.0, 1.0, steps),)).lasting(float(elapsed))
+        length = (elapsed + beyond) * (1 + 1e-9)
+        assert abs(lasting.survival(length) - share_left(runs, elapsed * (1 + 1e-12), length)) < 1e-6
+
+
+@given(st.lists(delayed, min_size=1, max_size=40), st.integers(1, 300), st.floats(1.01, 5.0), st.floats(1.01, 5.0))
+def test_the_share_of_a_run_that_has_lasted_does_not_grow(
+    runs: list[tuple[float, float]], elapsed: int, one: float, other: float
+) -> None:
+    """[RT-L5]"""
+    lasting = RunMixture(((1.0, 1.0, delayed_steps(runs)),)).lasting(float(elapsed))
+    low, high = sorted((one, other))
+    assert 1.0 + 1e-9 >= lasting.survival(elapsed * low) >= lasting.survival(elapsed * high) - 1e-9 >= -1e-9
 
 
 @given(st.lists(delayed, min_size=1, max_size=70), signed, st.integers(0, 300))

@@ -67,6 +67,10 @@ class _Steps(NamedTuple):
     shares: Sequence[float]
     longest: float
     runs: int
+    # Of the runs that would have taken longer the lengths, negative and in ascending order.
+    bounds: Sequence[float] = ()
+    # The lengths from which on runs count, in ascending order; empty if all count from 0 on.
+    entries: Sequence[float] = ()
 
     def fallen_between(self, first: float, last: float) -> tuple[int, int]:
         """The place of the first step at which no more runs than the share `first` are longer, and that of the share
@@ -105,7 +109,7 @@ def _steps_of(ordered: list[float]) -> _Steps:
             shares.extend(map(each.__mul__, range(left - 1, until - 1, -1)))
             share, left, ended = each * until, until, place
         left -= 1
-    return _Steps(times, shares, max(-ordered[0], ordered[-1]), count)
+    return _Steps(times, shares, max(-ordered[0], ordered[-1]), count, ordered[:bounds])
 
 
 def delayed_steps(runs: Sequence[tuple[float, float]]) -> _Steps:
@@ -127,7 +131,7 @@ def delayed_steps(runs: Sequence[tuple[float, float]]) -> _Steps:
             share *= (counting - 1) / counting if counting > 1 or shorter == last else 0.5
             times.append(length)
             shares.append(share)
-    return _Steps(times, shares, ends[-1][0], len(ends))
+    return _Steps(times, shares, ends[-1][0], len(ends), sorted(length for length, _ in runs if length < 0), entries)
 
 
 @lru_cache(maxsize=RUNS_KEPT)
@@ -135,10 +139,118 @@ def _even_shares(count: int) -> tuple[float, ...]:
     return tuple((count - place) / count for place in range(1, count + 1))
 
 
-# A smaller chance to outlast all examples does not count.
-_CHANCE_MIN: Final = 0.01
 # Lengths that differ by less are equal: one that is a ratio, multiplied by a limit, is rounded.
 _NEARLY: Final = 1.0 + 1e-12
+
+# Without a shorter example, so little of a run without an example is there that it counts beyond all examples only.
+_UNSEEN_MIN: Final = 1e-15
+# A quantile of a run that has lasted is found to this part of it, or of a second.
+_PRECISION: Final = 1e-5
+_PRECISION_SECONDS: Final = 0.1
+# A run ahead draws the length of every run that has not ended, and there are 19 of them and more: so many are kept.
+_LASTING_MAX: Final = 2048
+
+
+class _LastingSteps:
+    """Of a class, the share of the runs that are longer than a length, among those that are longer than what a run has
+    lasted for, `elapsed` [RT7].
+
+    Beside the runs of the class counts a part of one without an example, of which elapsed / t is longer than t. Where
+    one of Y runs ends that count, and u of that one is left, the share is multiplied by 1 - 1 / (Y + u); between two
+    ends it falls as Y + u. So it falls as 1 / t where no run counts, and hardly where many do. By the product-limit
+    estimate alone, which regards ends only, no run would end between the last run that is kept and the longest one that
+    is still open, although hardly any was seen at these lengths."""
+
+    __slots__ = ("_places", "_scales", "_starts", "_times", "_unseen")
+
+    def __init__(self, steps: _Steps, elapsed: float) -> None:
+        times, runs, bounds, entries = steps.times, steps.runs, steps.bounds, steps.entries
+        self._times = times
+        ended = bisect_right(times, elapsed)
+        first_bound, first_entry = bisect_left(bounds, -elapsed), bisect_right(entries, elapsed)
+        outlasted = ended + len(bounds) - first_bound
+        # How many runs count, and those that have ended.
+        place = (first_entry if entries else runs) - (len(bounds) - first_bound)
+        count = place - ended
+        self._unseen = unseen = elapsed * max(outlasted, _UNSEEN_MIN) / (outlasted + count + 1)
+        # From each start on, up to the next one, the share is scale · (place - the runs that have ended + unseen / t).
+        self._starts, self._places = [elapsed], [place]
+        self._scales = [1.0 / (count + unseen / elapsed)]
+        changes = [(-bound, True) for bound in bounds[:first_bound]]
+        changes += [(entry, False) for entry in entries[first_entry:]]
+        changes.sort()
+        for length, is_bound in changes:
+            # Of equal lengths, those that enter come first, then those that ended: a bound is longer.
+            ended = bisect_right(times, length) if is_bound else bisect_left(times, length)
+            share = self._scales[-1] * (place - ended + unseen / length)
+            place += -1 if is_bound else 1
+            self._starts.append(length)
+            self._places.append(place)
+            self._scales.append(share / (place - ended + unseen / length))
+
+    def share(self, length: float) -> float:
+        """The share of the runs that are longer."""
+        segment = bisect_right(self._starts, length) - 1
+        return self._scales[segment] * (
+            self._places[segment] - bisect_right(self._times, length) + self._unseen / length
+        )
+
+    def ends(self, after: float, until: float) -> list[float]:
+        """The lengths at which runs ended, after one and up to another."""
+        return self._times[bisect_right(self._times, after) : bisect_right(self._times, until)]
+
+
+class LastingMixture:
+    """The lengths of a run that has lasted for some time, `elapsed`: a mixture of those of classes [RT7], [RT10]."""
+
+    __slots__ = ("_elapsed", "_parts")
+
+    def __init__(self, parts: Iterable[tuple[float, float, _Steps]], elapsed: float) -> None:
+        self._elapsed = elapsed
+        found: list[tuple[float, float, _Steps]] = []
+        for weight, factor, steps in parts:
+            place = bisect_right(steps.times, elapsed * _NEARLY / factor)
+            left = weight * steps.shares[place - 1] if place else weight
+            if left > _ROUNDING:
+                found.append((left, factor, steps))
+        whole = sum(weight for weight, _, _ in found)
+        self._parts = [
+            (weight / whole, factor, _LastingSteps(steps, elapsed * _NEARLY / factor))
+            for weight, factor, steps in found
+        ]
+
+    def survival(self, length: float) -> float:
+        """The share of the runs that are longer."""
+        if not self._parts:
+            return self._elapsed / length
+        left = 0.0
+        for weight, factor, steps in self._parts:
+            left += weight * steps.share(length / factor)
+        return left
+
+    def quantile(self, share: float) -> float:
+        """The length that a share of the runs does not exceed."""
+        if not self._parts:
+            # No example is as long as this run is already.
+            return self._elapsed / max(1.0 - share, 1e-9)
+        # Rounding must not skip the step that reaches exactly the wanted share, nor find one before all steps.
+        wanted = min(1.0 - share, 1.0 - 10.0 * _ROUNDING) + _ROUNDING
+        low, high = self._elapsed, 2.0 * self._elapsed
+        while self.survival(high) > wanted:
+            low, high = high, 4.0 * high
+        while high - low > max(_PRECISION * low, _PRECISION_SECONDS):
+            middle = (low + high) / 2.0
+            if self.survival(middle) <= wanted:
+                high = middle
+            else:
+                low = middle
+        # Between the two are mostly none.
+        ends = (
+            end * factor
+            for _, factor, steps in self._parts
+            for end in steps.ends(low / factor, high * _NEARLY / factor)
+        )
+        return next((end for end in sorted(ends) if self.survival(end * _NEARLY) <= wanted), high)
 
 
 class RunMixture(msgspec.Struct, frozen=True):
@@ -150,76 +262,46 @@ class RunMixture(msgspec.Struct, frozen=True):
 
     parts: tuple[tuple[float, float, _Steps], ...]
 
+    # By identity, to be found by `_lasting`: parts are many numbers, and of two equal mixtures both are kept.
+    __hash__ = object.__hash__
+
     def survival(self, length: float) -> float:
         """The share of runs that are longer, up to the longest example."""
         length *= _NEARLY
         left = 0.0
-        for weight, factor, (times, shares, _, _) in self.parts:
+        for weight, factor, (times, shares, _, _, _, _) in self.parts:
             place = bisect_right(times, length / factor)
             left += weight * shares[place - 1] if place else weight
         return left
 
     def quantile(self, share: float, elapsed: float = 0.0) -> float:
         """The length that a share of the runs that are longer than `elapsed` does not exceed."""
-        return self._quantile(share, elapsed) if elapsed <= 0.0 else self.lasting(elapsed)._quantile(share, elapsed)
-
-    def lasting(self, elapsed: float) -> RunMixture:
-        """The mixture for a run that has lasted for some time, with the chance that it outlasts all examples [RT7].
-
-        Of k examples that are longer and the run itself, each is as likely to be the longest: the chance is
-        1 / (k + 1). It is reduced such that it is 0 as long as no example has been outlasted. Examples have unequal
-        weights, so that k and the number of all of them are effective numbers: the squared sum of weights ÷ the sum of
-        their squares."""
-        left = whole = squares = 0.0
-        length = elapsed * _NEARLY
-        for weight, factor, (times, shares, _, runs) in self.parts:
-            place = bisect_right(times, length / factor)
-            of_run = weight * weight / runs
-            whole += of_run
-            if place:
-                weight, of_run = weight * shares[place - 1], of_run * shares[place - 1]
-            left += weight
-            squares += of_run
-        if left <= _ROUNDING or elapsed >= self._longest():
-            return self
-        longer, count = left * left / squares, 1.0 / whole
-        chance = (count - longer) / ((longer + 1.0) * count)
-        if chance < _CHANCE_MIN:
-            return self
-        # Among the runs that are longer than `elapsed`, as all of these are.
-        added = left * chance / (1.0 - chance)
-        parts = [(weight / (1.0 + added), factor, steps) for weight, factor, steps in self.parts]
-        return RunMixture((*parts, (added / (1.0 + added), elapsed, _RATIOS_LASTING)))
-
-    def _quantile(self, share: float, elapsed: float) -> float:
-        left = 1.0
         if elapsed > 0.0:
-            left, longest = self.survival(elapsed), self._longest()
-            if left <= _ROUNDING or elapsed >= longest:
-                # No example is as long as this run is already.
-                return max(longest, elapsed) / max(1.0 - share, 1e-9)
-        wanted = left * (1.0 - share)
+            return self.lasting(elapsed).quantile(share)
+        wanted = 1.0 - share
         # Rounding must not skip the step that reaches exactly the wanted share.
-        found = self._first(wanted + _ROUNDING, elapsed)
+        found = self._first(wanted + _ROUNDING)
         if found is not None:
             return found
         # The longest runs were ended: all that is known is that they would have taken longer.
         longest = self._longest()
         return longest * self.survival(longest) / max(wanted, 1e-9)
 
+    def lasting(self, elapsed: float) -> LastingMixture:
+        """The mixture for a run that has lasted for some time [RT7]."""
+        return _lasting(self, elapsed)
+
     def _longest(self) -> float:
         return max(factor * steps.longest for _, factor, steps in self.parts)
 
-    def _first(self, share: float, elapsed: float) -> float | None:
-        """The first step after `elapsed` at which at most this share of the runs is longer; None if there is none."""
+    def _first(self, share: float) -> float | None:
+        """The first step at which at most this share of the runs is longer; None if there is none."""
         weight, factor, steps = self.parts[0]
         times, count = steps.times, len(steps.times)
         # Of the first part, which has most of the weight: it is no step before that part alone has fallen to the
         # share, nor one behind the step where it has fallen so far that the others may have their full weight. With
         # the weights of [RT10] these are five or six steps, however many runs the part has.
         low, high = steps.fallen_between(share / weight, (share - 1.0 + weight) / weight)
-        if elapsed > 0.0:
-            low = max(low, bisect_right(times, elapsed * _NEARLY / factor))
         while low < high:
             middle = (low + high) // 2
             if self._has_fallen(share, times[middle] * factor):
@@ -227,10 +309,10 @@ class RunMixture(msgspec.Struct, frozen=True):
             else:
                 low = middle + 1
         # Between that step and the one before it are steps of other parts.
-        above = max(times[low - 1] * factor, elapsed) * _NEARLY if low else elapsed * _NEARLY
+        above = times[low - 1] * factor * _NEARLY if low else 0.0
         last = times[low] * factor if low < count else math.inf
         found: list[float] = []
-        for _, factor, (times, _, _, _) in self.parts[1:]:
+        for _, factor, (times, _, _, _, _, _) in self.parts[1:]:
             place, behind = bisect_right(times, above / factor), last / factor
             if place < len(times) and times[place] < behind:
                 found += [time * factor for time in times[place : bisect_left(times, behind, place)]]
@@ -252,7 +334,7 @@ class RunMixture(msgspec.Struct, frozen=True):
         that the others need not be searched."""
         length *= _NEARLY
         left, rest = 0.0, 1.0
-        for weight, factor, (times, shares, _, _) in self.parts:
+        for weight, factor, (times, shares, _, _, _, _) in self.parts:
             place = bisect_right(times, length / factor)
             left += weight * shares[place - 1] if place else weight
             if left > share:
@@ -261,6 +343,11 @@ class RunMixture(msgspec.Struct, frozen=True):
             if left + rest <= share:
                 return True
         return True
+
+
+@lru_cache(maxsize=_LASTING_MAX)
+def _lasting(mixture: RunMixture, elapsed: float) -> LastingMixture:
+    return LastingMixture(mixture.parts, elapsed)
 
 
 def level_of(ordered: list[float], length: float, among: float) -> float:
@@ -303,7 +390,7 @@ class RunDistribution:
     def quantile(self, share: float, elapsed: float = 0.0) -> float:
         """The length that a share of the runs that are longer than `elapsed` does not exceed; beyond the longest run
         as in a mixture."""
-        times, shares, longest, _ = self._steps
+        times, shares, longest, *_ = self._steps
         left = self.survival(elapsed)
         if left <= _ROUNDING or elapsed >= longest:
             return max(longest, elapsed) / max(1.0 - share, 1e-9)
@@ -905,5 +992,3 @@ class _Conditional(msgspec.Struct, frozen=True):
 _TENTHS: Final = tuple((tenth + 0.5) / 10 for tenth in range(10))
 _RATIOS_EXPECTED: Final = _product_limit(map(_AroundExpected(1.0), _TENTHS))
 _RATIOS_LIMIT: Final = _product_limit(map(_BelowLimit(1.0), _TENTHS))
-# Of the whole length of a run that outlasts all examples to what it has lasted already [RT7].
-_RATIOS_LASTING: Final = _product_limit(1.0 / (1.0 - tenth) for tenth in _TENTHS)
