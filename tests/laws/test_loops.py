@@ -275,7 +275,12 @@ class RunningCluster(ClosedCluster):
             quota = kueue.ResourceQuota(name="cpu", nominal_quota="1")
             flavors = (kueue.FlavorQuotas(name="placed", resources=(quota,)),)
             name = meta.ObjectMeta(name="placed")
+            ready = kube.NodeCondition(type="Ready", status="True")
             for thing in (
+                kube.Node(
+                    metadata=meta.ObjectMeta(name="n1", labels={"kubernetes.io/hostname": "n1"}),
+                    status=kube.NodeStatus(allocatable={"cpu": "9", "pods": "9"}, conditions=(ready,)),
+                ),
                 kueue.Topology(metadata=name, spec=kueue.TopologySpec(levels=(level,))),
                 kueue.ResourceFlavor(metadata=name, spec=kueue.ResourceFlavorSpec(topology_name="placed")),
                 kueue.ClusterQueue(

@@ -194,6 +194,18 @@ async def test_write_that_may_have_been_carried_out_is_not_retried(trouble: ApiR
     assert len(flaky.calls) == 1
 
 
+@pytest.mark.parametrize("page", [b"", b"<html></html>", b"[]", b'{"kind": "ConfigMap"}', b"\xff"])
+async def test_response_that_is_no_object_leaves_the_write_unknown(page: bytes) -> None:
+    """Such as the page of a proxy: it ends no controller."""
+    flaky = Flaky(ApiResponse(200, page))
+    with pytest.raises(
+        errors.Unanswered, match="the response to PATCH /api/v1/namespaces/default/configmaps/a"
+    ) as caught:
+        await ApiClient(flaky, random.Random(1)).patch_revision(CONFIG_MAP, "a", {}, "default")
+    assert caught.value.applied is None
+    assert len(flaky.calls) == 1
+
+
 async def test_failed_connection_reports_the_write_as_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """The port is open, and the server does not complete the handshake."""
     monkeypatch.setattr("kubemachinery.client.http_transport.CONNECT_SECONDS", 0.05)

@@ -86,7 +86,7 @@ HAPPENS = (
 def test_every_event_that_the_invariants_are_about_occurs() -> None:
     """The rarer traits are forced on in turn; what else happens is up to the seeds."""
     seen: Counter[str] = Counter()
-    for seed in range(20, 50):
+    for seed in range(20, 60):
         trait = list(LATER)[seed % len(LATER)]
         report = simulation_run.run(seed, also=(trait, NEEDS.get(trait, trait)))
         seen += report.seen

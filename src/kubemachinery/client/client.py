@@ -12,9 +12,9 @@ import copy
 import math
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from kubemachinery.client.transport import ApiRequest, ApiResponse, Fence, Lines
 from kubemachinery.kinds import Kind
 
 Tree: TypeAlias = dict[str, Any]
+T = TypeVar("T")
 
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
@@ -182,8 +183,8 @@ class ApiClient:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def get(self, kind: Kind, name: str, namespace: str = "", *, version: str = "") -> Tree:
-        response = await self._send(kind, ApiRequest("GET", _object_path(kind, namespace, name, version=version)))
-        return _read_tree(response.body)
+        path = _object_path(kind, namespace, name, version=version)
+        return await self._read(_read_tree, kind, ApiRequest("GET", path))
 
     async def find(self, kind: Kind, name: str, namespace: str = "") -> Tree | None:
         """Return the object, or None when it does not exist."""
@@ -209,7 +210,7 @@ class ApiClient:
         while True:
             page = [*query, ("continue", token)] if token else query
             request = ApiRequest("GET", kind.path(namespace, version=version), tuple(page), accept=accept)
-            found = _read_list((await self._send(kind, request)).body)
+            found = await self._read(_read_list, kind, request)
             items += found.items or ()
             token = found.metadata.continue_
             if not token:
@@ -353,10 +354,20 @@ class ApiClient:
     # --- Sending ------------------------------------------------------------------------------------------------------
 
     async def _write(self, kind: Kind, request: ApiRequest) -> Tree:
-        return _read_tree((await self._send(kind, request)).body)
+        return await self._read(_read_tree, kind, request)
 
     async def _written_revision(self, kind: Kind, request: ApiRequest) -> str:
-        return _read_written((await self._send(kind, request)).body).metadata.resource_version
+        return (await self._read(_read_written, kind, request)).metadata.resource_version
+
+    async def _read(self, decode: Callable[[bytes], T], kind: Kind, request: ApiRequest) -> T:
+        """Send the request and decode the response. A page of a proxy, for example, is no answer of the server: whether
+        a write was carried out is unknown then."""
+        response = await self._send(kind, request)
+        try:
+            return decode(response.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message = f"the response to {request.method} {request.path} cannot be read: {error}"
+            raise Unanswered(message) from error
 
     async def _send(self, kind: Kind, request: ApiRequest) -> ApiResponse:
         self._count(request.method, kind)

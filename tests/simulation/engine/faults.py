@@ -175,7 +175,7 @@ class Stormy:
     async def send(self, call: ApiRequest) -> ApiResponse:
         self._alive()
         if not self._keeps_events and call.path.startswith(_EVENTS):
-            return ApiResponse(201, b"{}")
+            return ApiResponse(201, b'{"metadata": {"resourceVersion": "1"}}')
         sent = asyncio.get_running_loop().create_task(self._carried(call), context=self._network)
         answer = await asyncio.shield(sent)
         self._alive()
