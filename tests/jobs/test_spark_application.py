@@ -384,8 +384,9 @@ def test_elastic_and_prebuilt_applications_are_refused() -> None:
 
 def test_amounts_that_cannot_be_read_are_refused() -> None:
     """[SP4] At their field."""
-    tree = spark(driver={"memory": "lots", "coreLimit": "many"}, executor={"memoryLimit": "4GGi", "coreRequest": "1"})
-    assert errors(tree) == ["spec.driver.coreLimit", "spec.driver.memory", "spec.executor.memoryLimit"]
+    tree = spark(driver={"memory": "lots", "coreLimit": "many"}, executor={"memoryLimit": "4GGi", "coreRequest": ["1"]})
+    wrong = ["spec.driver.coreLimit", "spec.driver.memory", "spec.executor.coreRequest", "spec.executor.memoryLimit"]
+    assert errors(tree) == wrong
     assert errors(patches.merge(tree, {"metadata": {"labels": None}})) == []
 
 

@@ -75,6 +75,39 @@ def test_unusable_kubeconfig_is_refused_with_the_reason(tmp_path: Path, change: 
         client_config.from_files([path])
 
 
+@pytest.mark.parametrize(
+    ("tree", "sentence"),
+    [
+        ({"clusters": 5}, "clusters is not a list"),
+        ({"clusters": [{"name": "c", "cluster": "x"}]}, "cluster 'c': cluster is not an object"),
+        ({"users": [{"name": "u", "user": {"token": ["x"]}}]}, "user 'u': token is not a text"),
+        ({"users": [{"name": "u", "user": {"exec": "login"}}]}, "user 'u': exec is not an object"),
+        ({"users": [{"name": "u", "user": {"as-groups": "admins"}}]}, "user 'u': as-groups is not a list"),
+    ],
+)
+def test_field_of_another_type_is_refused_with_its_place(tmp_path: Path, tree: dict[str, Any], sentence: str) -> None:
+    path = tmp_path / "k"
+    path.write_text(yaml.safe_dump(tree))
+    with pytest.raises(UsageError, match=f"^{path}: {sentence}$"):
+        client_config.from_files([path])
+
+
+@pytest.mark.parametrize(
+    "server", ["https://127.0.0.1:99999", "https://[::1", "https://", "https://:6443", "http://h:0"]
+)
+def test_address_that_cannot_be_connected_to_is_refused(tmp_path: Path, server: str) -> None:
+    with pytest.raises(UsageError, match="is not a server address"):
+        client_config.find({"KUBECONFIG": str(kubeconfig(tmp_path / "k", server))})
+
+
+@pytest.mark.parametrize("user", [{"token": "a\nb"}, {"as": "a\rb"}, {"as": "a", "as-groups": ["b\0"]}])
+async def test_credentials_with_control_characters_are_refused(tmp_path: Path, user: dict[str, Any]) -> None:
+    """They would begin another header. The sentence does not contain them."""
+    target = client_config.from_files([kubeconfig(tmp_path / "k", **user)])
+    with pytest.raises(UsageError, match=r"contain a control character$"):
+        await client_config.ClientCredentials(target, SystemClock()).headers()
+
+
 @pytest.mark.parametrize(("name", "sentence"), [("none", "none: No such file"), ("", ": Is a directory")])
 def test_missing_file_is_refused_with_its_name(tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
@@ -145,6 +178,21 @@ async def test_credential_plugin_returns_the_token(tmp_path: Path) -> None:
 )
 async def test_failed_credential_plugin_is_reported_with_the_reason(tmp_path: Path, body: str, sentence: str) -> None:
     target = client_config.from_files([kubeconfig(tmp_path / "k", exec=program(tmp_path, body))])
+    with pytest.raises(UsageError, match=sentence):
+        await client_config.ClientCredentials(target, SystemClock()).headers()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"args": 5}, "args is not a list"),
+        ({"env": {"A": "b"}}, "env is not a list"),
+        ({"env": ["A=b"]}, "an entry of env is not an object"),
+        ({"command": "a\0b"}, "did not complete"),
+    ],
+)
+async def test_unusable_credential_plugin_is_refused(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+    target = client_config.from_files([kubeconfig(tmp_path / "k", exec={**program(tmp_path, "true"), **change})])
     with pytest.raises(UsageError, match=sentence):
         await client_config.ClientCredentials(target, SystemClock()).headers()
 

@@ -10,9 +10,10 @@ import asyncio
 import base64
 import binascii
 import json
+import re
 import ssl
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -31,6 +32,7 @@ _EXEC_SECONDS: Final = 60.0
 _TOKEN_SECONDS: Final = 60.0
 # Renew this long before expiry: a request in progress must not outlive its token.
 _EARLY_SECONDS: Final = 30.0
+_CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class ClientConfig(msgspec.Struct, frozen=True):
@@ -98,9 +100,20 @@ def find(
             "no server is configured: name a file with --kubeconfig, set KUBECONFIG, or start `pykueue up`"
         )
     found = overrides.apply(target)
-    if not found.server.startswith(("http://", "https://")):
-        raise UsageError(f"{found.server!r} is not a server address: it must begin with https:// or http://")
+    _check_address(found.server)
     return found
+
+
+def _check_address(server: str) -> None:
+    if not server.startswith(("http://", "https://")):
+        raise UsageError(f"{server!r} is not a server address: it must begin with https:// or http://")
+    try:
+        address = urllib.parse.urlsplit(server)
+        is_usable = bool(address.hostname) and address.port != 0
+    except ValueError as error:
+        raise UsageError(f"{server!r} is not a server address: {error}") from None
+    if not is_usable:
+        raise UsageError(f"{server!r} is not a server address: it has no host, or port 0")
 
 
 def default(environment: Mapping[str, str]) -> Path:
@@ -164,10 +177,48 @@ def entries(paths: Sequence[Path]) -> tuple[Entries, str]:
             tree = document.tree if isinstance(document.tree, dict) else {}
             current = current or str(tree.get("current-context") or "")
             for section, found in named.items():
-                for entry in tree.get(section) or ():
-                    if isinstance(entry, dict) and isinstance(entry.get("name"), str):
-                        found.setdefault(entry["name"], (path.parent, entry.get(section[:-1]) or {}))
+                for name, fields in _read_section(path, tree, section):
+                    found.setdefault(name, (path.parent, fields))
     return named, current
+
+
+def _read_section(path: Path, tree: Mapping[str, Any], section: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The named entries of one section."""
+    for entry in _list(tree.get(section), f"{path}: {section}"):
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+            name, what = entry["name"], section[:-1]
+            place = f"{path}: {what} {name!r}"
+            fields = _object(entry.get(what), f"{place}: {what}")
+            for field, value in fields.items():
+                if (read := _CONTAINERS.get(field)) is not None:
+                    read(value, f"{place}: {field}")
+                elif isinstance(value, list | dict):
+                    raise UsageError(f"{place}: {field} is not a text")
+            yield name, fields
+
+
+def _list(value: object, place: str) -> list[Any]:
+    """The list; an empty one where it is absent."""
+    if not isinstance(value, list | None):
+        raise UsageError(f"{place} is not a list")
+    return value or []
+
+
+def _object(value: object, place: str) -> dict[str, Any]:
+    """The object; an empty one where it is absent."""
+    if not isinstance(value, dict | None):
+        raise UsageError(f"{place} is not an object")
+    return value or {}
+
+
+# The fields of clusters, users and contexts that are not a text, a number or a boolean.
+_CONTAINERS: Final[Mapping[str, Callable[[object, str], object]]] = {
+    "exec": _object,
+    "auth-provider": _object,
+    "as-groups": _list,
+    "as-user-extra": _object,
+    "extensions": _list,
+}
 
 
 def _only(entries: Mapping[str, Any]) -> str:
@@ -193,7 +244,7 @@ def _options(target: ClientConfig, clock: Clock, user_agent: str) -> ConnectionO
         tls=_tls(target) if target.server.startswith("https://") else None,
         credentials=ClientCredentials(target, clock).headers,
         user_agent=user_agent,
-        server_hostname=target.cluster.get("tls-server-name"),
+        server_hostname=str(target.cluster.get("tls-server-name") or "") or None,
         timeout_seconds=target.timeout_seconds,
         compressed=not target.cluster.get("disable-compression"),
     )
@@ -221,7 +272,12 @@ class ClientCredentials:
             authorization = "Basic " + base64.b64encode(pair.encode()).decode()
         else:
             authorization = f"Bearer {token}" if token else ""
-        return [*([("Authorization", authorization)] if authorization else []), *self._impersonation()]
+        headers = [*([("Authorization", authorization)] if authorization else []), *self._impersonation()]
+        for name, value in headers:
+            # Without the value: it may be a credential.
+            if _CONTROL_CHARACTER.search(value):
+                raise UsageError(f"the credentials for the header {name} contain a control character")
+        return headers
 
     def _impersonation(self) -> Iterator[tuple[str, str]]:
         """The impersonation headers."""
@@ -232,7 +288,7 @@ class ClientCredentials:
         for group in self._user.get("as-groups") or ():
             yield "Impersonate-Group", str(group)
         for name, values in (self._user.get("as-user-extra") or {}).items():
-            for value in values:
+            for value in _list(values, f"as-user-extra: {name}"):
                 yield f"Impersonate-Extra-{urllib.parse.quote(name.lower(), safe='')}", str(value)
 
     async def _current(self) -> str:
@@ -262,7 +318,11 @@ class ClientCredentials:
         info: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
         if program.get("provideClusterInfo"):
             info["spec"]["cluster"] = {"server": self._cluster.get("server")}
-        environment = {entry["name"]: entry["value"] for entry in program.get("env") or ()}
+        plugin = f"the credential plugin {command!r}"
+        entries = [
+            _object(entry, f"{plugin}: an entry of env") for entry in _list(program.get("env"), f"{plugin}: env")
+        ]
+        environment = {str(entry.get("name")): str(entry.get("value", "")) for entry in entries}
         environment["KUBERNETES_EXEC_INFO"] = json.dumps(info)
         path = str(self._folder / command) if "/" in command and not command.startswith("/") else command
         try:
@@ -270,13 +330,13 @@ class ClientCredentials:
                 "/usr/bin/env",
                 *(f"{name}={value}" for name, value in environment.items()),
                 path,
-                *map(str, program.get("args") or ()),
+                *map(str, _list(program.get("args"), f"{plugin}: args")),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
             async with asyncio.timeout(_EXEC_SECONDS):
                 output, errors = await process.communicate()
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:
             raise UsageError(f"the credential plugin {command!r} did not complete: {error!r}") from None
         if process.returncode != 0:
             why = errors.decode(errors="replace").strip()[-200:]

@@ -276,6 +276,9 @@ def _amount_errors(name: str, role: Mapping[str, Any]) -> Iterator[FieldError]:
     for key, (_, _, read) in _AMOUNTS.items():
         if role.get(key) is None:
             continue
+        if not isinstance(role[key], str | int | float):
+            yield field_error.invalid(f"spec.{name}.{key}", role[key], "is not a quantity")
+            continue
         try:
             quantity.parse(read(role[key]))
         except quantity.QuantityError as error:

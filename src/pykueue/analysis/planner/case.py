@@ -181,7 +181,8 @@ class _Found:
         schema = own_schemas.find(tree) if not metadata.resource_version else None
         if schema is not None:
             self.unknown_fields += [
-                (place, f"unknown field {path}{field_meant(tree, path)}") for path in schema.unknown_fields(tree)
+                (place, f"unknown field {path or repr(path)}{field_meant(tree, path)}")
+                for path in schema.unknown_fields(tree)
             ]
 
 

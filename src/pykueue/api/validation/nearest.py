@@ -23,6 +23,8 @@ def field_meant(tree: object, path: str) -> str:
     found = registry.CUSTOM.find(
         unstructured.text(unstructured.get(tree, "apiVersion")), unstructured.text(unstructured.get(tree, "kind"))
     )
+    if not path or path.endswith("."):  # a field without a name
+        return ""
     *parents, name = re.findall(r"[^.\[\]]+", path)
     place: Any = schema.of(found[0], found[1].name) if found is not None else {}
     for parent in parents:
