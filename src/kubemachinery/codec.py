@@ -86,10 +86,10 @@ def from_tree(raw: Mapping[str, Any], type_: type[S]) -> S:
 
 def from_json_tree(raw: Tree, type_: type[S]) -> S:
     """Convert a tree that was decoded from JSON, so that its keys are texts: as `from_tree`, in a sixth of the time."""
-    encoded = _ENCODER.encode(raw)
-    if _NULL not in encoded:
-        # What does not fit is converted again, for the message.
-        with contextlib.suppress(msgspec.ValidationError):
+    # What does not fit, or is nested too deeply for this stack, is converted again, for the message.
+    with contextlib.suppress(*_UNREADABLE):
+        encoded = _ENCODER.encode(raw)
+        if _NULL not in encoded:
             return cast(S, _decoder(type_).decode(encoded))
     return from_tree(raw, type_)
 

@@ -61,6 +61,16 @@ def test_a_tree_from_json_that_does_not_fit_has_the_same_message() -> None:
     assert messages[0] == messages[1]
 
 
+def test_a_tree_that_is_nested_too_deeply_for_its_reader_is_unreadable() -> None:
+    """It may have been decoded on a stack that had room for it."""
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    for convert in (codec.from_json_tree, codec.from_tree):
+        with pytest.raises(codec.DecodeError, match="nested more deeply"):
+            convert({"spec": deep}, kueue.Workload)
+
+
 def test_null_means_absent_wherever_it_stands() -> None:
     """Clients in Go write null for empty lists and times; a reader that chokes on it is blind to half the world."""
     job = codec.decode(

@@ -164,6 +164,19 @@ async def test_full_queue_drops_the_oldest_routine_event_first(client: ApiClient
     assert min(await events(client), key=lambda each: str(each["eventTime"]))["reason"] == "Preempted"
 
 
+async def test_routine_event_drops_no_other_from_a_full_queue(client: ApiClient) -> None:
+    recorder = EventRecorder(client, SystemClock(), "me")
+    recorder.emit(note("Preempted"))
+    for number in range(299):
+        recorder.emit(note(f"Reason{number}"))
+    recorder.emit(note("Admitted", routine=True))
+    assert recorder.dropped == 1
+    running = asyncio.ensure_future(recorder.run())
+    await eventually(lambda: events(client))
+    running.cancel()
+    assert min(await events(client), key=lambda each: str(each["eventTime"]))["reason"] == "Preempted"
+
+
 @virtual_time
 async def test_routine_events_are_written_after_the_others() -> None:
     async with virtual.server() as client:

@@ -8,14 +8,14 @@ import pytest
 
 from kubeserver.storage.entries import ObjectEntry
 from kubeserver.storage.sqlite import StoreKey
-from kubeserver.write.rest import WRITTEN_MAX, WrittenTrees
+from kubeserver.write.rest import WRITTEN_BYTES_MAX, WRITTEN_MAX, WrittenTrees
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, config_map, widget
 
 Tree = dict[str, Any]
 
 
-def entry(name: str, revision: int = 1) -> ObjectEntry:
-    return ObjectEntry(StoreKey("pods", "n", name), "u", revision, 1, b"{}")
+def entry(name: str, revision: int = 1, body: bytes = b"{}") -> ObjectEntry:
+    return ObjectEntry(StoreKey("pods", "n", name), "u", revision, 1, body)
 
 
 def test_only_the_revision_that_was_written_has_the_tree() -> None:
@@ -34,6 +34,20 @@ def test_the_trees_of_the_last_writes_are_kept() -> None:
         trees.add(each, {})
     assert trees.get(entries[0]) is None
     assert all(trees.get(each) == {} for each in entries[1:])
+
+
+def test_the_trees_of_large_objects_are_kept_up_to_a_number_of_bytes() -> None:
+    trees, half = WrittenTrees(), bytes(WRITTEN_BYTES_MAX // 2)
+    first, second, third = (entry(name, body=half) for name in ("a", "b", "c"))
+    for each in (first, second, third):
+        trees.add(each, {})
+    assert [trees.get(each) for each in (first, second, third)] == [None, {}, {}]
+    again = entry("b", 2, half)
+    trees.add(again, {})
+    assert [trees.get(each) for each in (third, again)] == [{}, {}], "the revision before does not count"
+    trees.add(entry("d", body=bytes(WRITTEN_BYTES_MAX + 1)), {})
+    trees.add(small := entry("e"), {})
+    assert trees.get(small) == {}
 
 
 def test_a_patch_builds_on_the_keys_that_are_stored(client: Client) -> None:

@@ -7,9 +7,10 @@ Kubernetes, which use the older API, also compare the note.
 
 `emit` never waits and never fails. A server keeps every Event for an hour, so they are written at a limited rate with a
 burst. When less than half of the burst is left, redundant Events are dropped; when the queue is full, the oldest
-routine Event is, or the oldest of all. While writes that are more urgent take what the server can do, each Event waits
-until `may_write` returns that it may be written; while `leaves_out` returns that they take it for long, routine Events
-are dropped, and the burst is used up. Dropped Events are counted in `dropped`. The time of an Event is that of `emit`.
+routine Event is, or the oldest of all if none is routine. While writes that are more urgent take what the server can
+do, each Event waits until `may_write` returns that it may be written; while `leaves_out` returns that they take it for
+long, routine Events are dropped, and the burst is used up. Dropped Events are counted in `dropped`. The time of an
+Event is that of `emit`.
 """
 
 from __future__ import annotations
@@ -154,8 +155,10 @@ class EventRecorder(msgspec.Struct):
                 self.dropped += 1
                 return
             if waiting >= _QUEUE_MAX:
-                (self._routine or self._others).popleft()
                 self.dropped += 1
+                if event.routine and not self._routine:
+                    return
+                (self._routine or self._others).popleft()
         queue = self._important if event.important else self._routine if event.routine else self._others
         queue.append(_Emitted(event, self.clock.now()))
         self._emitted.set()

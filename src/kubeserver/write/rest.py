@@ -44,8 +44,10 @@ T = TypeVar("T")
 NAME_ATTEMPTS: Final = 8
 # How often a write starts over because the object changed while a webhook was called.
 RACE_ATTEMPTS: Final = 20
-# The trees of so many objects that were written last are kept: most of these are written again soon.
+# The trees of so many objects that were written last are kept: most of these are written again soon. A tree takes up to
+# 30 times as much memory as its JSON, so their JSON may have so many bytes together: clients choose what they write.
 WRITTEN_MAX: Final = 128
+WRITTEN_BYTES_MAX: Final = 2 * 1024 * 1024
 # The response to their deletion is the deleted object; for all other kinds it is a Status.
 _SHOWN_WHEN_DELETED: Final = frozenset({"pods", "serviceaccounts", "podtemplates"})
 
@@ -491,12 +493,19 @@ class WrittenTrees:
 
     def __init__(self) -> None:
         self._trees: dict[StoreKey, tuple[ObjectEntry, Tree]] = {}
+        self._bytes = 0
 
     def add(self, entry: ObjectEntry, tree: Tree) -> None:
-        self._trees.pop(entry.key, None)
+        self._drop(entry.key)
         self._trees[entry.key] = entry, tree
-        if len(self._trees) > WRITTEN_MAX:
-            del self._trees[next(iter(self._trees))]
+        self._bytes += len(entry.body)
+        while len(self._trees) > WRITTEN_MAX or self._bytes > WRITTEN_BYTES_MAX:
+            self._drop(next(iter(self._trees)))
+
+    def _drop(self, key: StoreKey) -> None:
+        dropped = self._trees.pop(key, None)
+        if dropped is not None:
+            self._bytes -= len(dropped[0].body)
 
     def get(self, entry: ObjectEntry) -> Tree | None:
         """Return the tree of an entry; None if it is another revision than that of the last write, or not kept."""

@@ -223,6 +223,8 @@ class LastingMixture:
         """The share of the runs that are longer."""
         if not self._parts:
             return self._elapsed / length
+        # The parts begin there: an end that is equal but for rounding has passed.
+        length = max(length, self._elapsed * _NEARLY)
         left = 0.0
         for weight, factor, steps in self._parts:
             left += weight * steps.share(length / factor)
