@@ -120,6 +120,27 @@ def test_short_option_may_have_its_value_after_an_equals_sign(words: str, read: 
     assert arguments == read.split()
 
 
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("stop localqueue a --dry-run server", {"name": "a", "dry_run": "server"}),
+        ("stop cq --dry-run client a", {"name": "a", "dry_run": "client"}),
+        ("resume workload a --dry-run=none", {"name": "a", "dry_run": "none"}),
+        ("create resourceflavor --dry-run a", {"name": "a", "dry_run": "client"}),
+        ("create rf a --dry-run -o yaml", {"name": "a", "dry_run": "client"}),
+        ("list clusterqueue --active false", {"active": False}),
+        ("list clusterqueue --active", {"active": True}),
+    ],
+)
+def test_flag_of_kueuectl_takes_its_value_after_a_space(words: str, values: dict[str, object]) -> None:
+    """Any other word after the flag is an argument."""
+    _, verb, arguments = cli.program.resolve_command(click.Context(cli.program), words.split())
+    assert isinstance(verb, click.Group)
+    _, command, rest = verb.resolve_command(click.Context(verb), arguments)
+    assert command is not None
+    assert command.make_context("test", rest).params.items() >= values.items()
+
+
 def test_short_option_with_an_equals_sign_takes_effect() -> None:
     assert json.loads(run("version", "-o=json").stdout)["pykueue"] == __version__
 

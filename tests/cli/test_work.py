@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -61,6 +62,26 @@ def shell(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.chdir(home)
     return HomeShell(home, capsys)
+
+
+class TestDeleteWorkload:
+    @pytest.mark.parametrize("answer", ["", "n\n"])
+    def test_job_is_kept_unless_its_deletion_is_confirmed(
+        self, shell: HomeShell, monkeypatch: pytest.MonkeyPatch, answer: str
+    ) -> None:
+        """The end of the input is a refusal, as in kueuectl."""
+        name = f"kept-{len(answer)}"
+        assert shell("submit", "--name", name, "--cpu", "1000", "--", "true").code == 0
+        found = until(lambda: json.loads(shell("list", "workload", "-o", "json").out)["items"])
+        (workload,) = (each["metadata"]["name"] for each in found if each["metadata"]["name"].startswith(f"job-{name}"))
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        refused = shell("delete", "workload", workload)
+        assert (refused.code, refused.err) == (0, "")
+        assert f"jobs.batch/{name} associated with" in refused.out
+        assert refused.out.endswith("Deletion is canceled\n")
+        assert shell("list", "workload", "-o", "name").out.count(workload) == 1
+        monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+        assert f"jobs.batch/{name} deleted" in shell("delete", "workload", workload).out
 
 
 class TestSubmit:

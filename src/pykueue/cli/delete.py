@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -66,7 +67,12 @@ def _agreed(found: list[kueue.Workload]) -> bool:
     for each in with_jobs:
         jobs = ", ".join(_named(owner) for owner in each.metadata.owner_references)
         click.echo(f"  - {jobs} associated with the {each.metadata.namespace}/{each.metadata.name} workload")
-    return click.confirm("Do you want to proceed", default=False)
+    click.echo("Do you want to proceed (y/n)? ", nl=False)
+    # The end of the input is a refusal, as in kueuectl: a script without a terminal deletes nothing.
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        click.echo()
+    return answer.strip().lower() in ("y", "yes")
 
 
 def _named(owner: meta.OwnerReference) -> str:

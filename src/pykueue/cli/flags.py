@@ -1,8 +1,10 @@
-"""Flags with an optional value, as kubectl has them: the value follows an equals sign, never a space."""
+"""Flags with an optional value, as kubectl has them: the value follows an equals sign. Those that need a value in
+kueuectl also take one of their words after a space."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import click
@@ -11,22 +13,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class LooseOption(click.Option):
-    """A flag with an optional value: `--dry-run` as well as `--dry-run=server`."""
+    """A flag with an optional value: `--dry-run` as well as `--dry-run=server`. Only words in `spaced` are read as the
+    value after a space, as in `--dry-run server`: any other word after the flag is an argument of the command."""
 
-    def __init__(self, *args: Any, alone: str, **attributes: Any) -> None:
+    def __init__(self, *args: Any, alone: str, spaced: Sequence[str] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes | {"is_flag": False, "flag_value": alone})
         self.alone = alone
+        self.spaced = tuple(spaced)
 
 
 class Command(click.Command):
     """A command with such flags; click itself would take the next word as their value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        alone = {
-            name: option.alone for option in self.params if isinstance(option, LooseOption) for name in option.opts
-        }
+        loose = {name: option for option in self.params if isinstance(option, LooseOption) for name in option.opts}
         end = args.index("--") if "--" in args else len(args)
-        expanded = [f"{word}={alone[word]}" if word in alone else word for word in args[:end]]
+        expanded = [
+            f"{word}={loose[word].alone}" if word in loose and following not in loose[word].spaced else word
+            for word, following in zip_longest(args[:end], args[1:end], fillvalue="")
+        ]
         return super().parse_args(ctx, expanded + args[end:])
 
 

@@ -20,7 +20,7 @@ OURS: Final = ("workload", "clusterqueue", "localqueue", "resourceflavor")
 _FULL: Final = {short: name for name, shorts in ALIASES.items() for short in shorts}
 GROUP: Final = "kueue.x-k8s.io"
 # Printed after the result.
-DRY: Final = {"none": "", "client": " (dry run)", "server": " (server dry run)"}
+DRY: Final = {"none": "", "client": " (client dry run)", "server": " (server dry run)"}
 
 
 class KindGroup(click.Group):
@@ -36,7 +36,8 @@ dry_run = click.option(
     "--dry-run",
     cls=flags.LooseOption,
     alone="client",
-    type=click.Choice(["none", "client", "server"]),
+    spaced=tuple(DRY),
+    type=click.Choice(tuple(DRY)),
     default="none",
     help="client: print what would be sent; server: send it, and store nothing.",
 )

@@ -133,6 +133,7 @@ def _of(short: str, kind: str, *, help: str) -> Callable[[Lister], Lister]:
     "--active",
     cls=flags.LooseOption,
     alone="true",
+    spaced=("true", "false"),
     type=click.BOOL,
     default=None,
     help="Only active ClusterQueues; false: only inactive ones.",
