@@ -62,7 +62,7 @@ def test_a_tree_from_json_that_does_not_fit_has_the_same_message() -> None:
 
 
 def test_a_tree_that_is_nested_too_deeply_for_its_reader_is_unreadable() -> None:
-    """It may have been decoded on a stack that had room for it."""
+    """A larger stack may have decoded it."""
     deep: dict[str, Any] = {}
     for _ in range(100_000):
         deep = {"a": deep}
