@@ -295,7 +295,7 @@ def test_any_json_is_loaded_or_refused_with_a_message(version: str, fields: dict
 
 
 def test_workloads_with_resource_claims_are_refused_by_default() -> None:
-    """The integration cannot be asked for before it is here, and what claims devices does not slip in uncounted."""
+    """The integration cannot be enabled before it is implemented, and Workloads that claim devices are not admitted uncounted."""
     loaded = settings.defaults()
     options = LifecycleOptions.of(loaded.configuration, loaded.gates)
     assert options.refuse_claims

@@ -39,7 +39,7 @@ def recorded(rng: random.Random) -> Iterator[tuple[str, Case, int]]:
 
 
 def blocked(case: Case, now: int) -> list[str]:
-    """Those who wait, and will not get in however many cycles pass."""
+    """The pending Workloads that are not admitted in any number of cycles."""
     made = planner.plan(case, now, cycles=CYCLES, until_stable=True, departures=True)
     lucky = {decision.workload for decision in made.decisions if isinstance(decision, Admit)}
     return [

@@ -1,4 +1,4 @@
-"""Every rule finds what it is for, and stays silent about what is well made."""
+"""Every rule reports what it is for, and nothing about valid objects."""
 
 from __future__ import annotations
 
@@ -334,14 +334,14 @@ integrations: {frameworks: [batch/job]}
 def test_a_rule_finds_what_it_is_for(rule: str) -> None:
     before, after, finding = SPOILT[rule]
     assert before in SOUND
-    spoilt = SOUND.replace(before, after, 1)
+    corrupted = SOUND.replace(before, after, 1)
     if rule == "excluded-quota":
-        spoilt = spoilt.replace("  namespaceSelector: {}", EXCLUDES, 1)
+        corrupted = corrupted.replace("  namespaceSelector: {}", EXCLUDES, 1)
     if rule == "no-controller":
-        spoilt += MULTIKUEUE
+        corrupted += MULTIKUEUE
     if rule == "missing-budget":
-        spoilt += BUDGET_CHECK
-    assert finding in found(spoilt)[rule]
+        corrupted += BUDGET_CHECK
+    assert finding in found(corrupted)[rule]
 
 
 def test_an_exclusion_is_not_claimed_while_its_gate_is_off() -> None:

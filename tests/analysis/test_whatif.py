@@ -1,4 +1,4 @@
-"""What is foretold is what then happens, with the clock standing still; and asking changes nothing.
+"""What-if answers equal what then happens while the clock stands still, and a question changes nothing.
 
 `ADVISING_CASES=1000` looks at that many random changes instead of a handful.
 """

@@ -74,7 +74,7 @@ def changed(path: str, value: Any) -> Tree:
 
 
 def complaints(tree: Tree) -> list[str]:
-    """What schema, rules and calendar have against an object, as a server with the webhook would answer."""
+    """The errors of schema, rules and calendar for an object, as a server with the webhook returns them."""
     return [str(error) for error in validation.validate(tree) or list(calendars.problems(tree))]
 
 

@@ -1,4 +1,4 @@
-"""The slices of Kubernetes' kinds read what real objects hold, and never choke on what they do not name."""
+"""The types of Kubernetes' kinds read real objects, and ignore fields that they do not declare."""
 
 from __future__ import annotations
 

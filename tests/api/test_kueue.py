@@ -1,4 +1,4 @@
-"""The types of kueue.x-k8s.io: every field is explained, defaulted in one voice, and readable whatever it holds."""
+"""The types of kueue.x-k8s.io: every field has a description and a default, and is readable with any content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that we derive, and marks that others know us by."""
+"""Names that are derived, and labels and annotations that other programs depend on."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def _nested(tree: schema.Schema, place: str = "") -> Iterator[tuple[str, schema.
 
 
 def _complaints(place: str, tree: schema.Schema) -> Iterator[str]:
-    """What Kubernetes would refuse in one node of a structural schema."""
+    """The errors that Kubernetes returns for one node of a structural schema."""
     if unknown := tree.keys() - WORDS:
         yield f"{place}: {unknown}"
     if tree.get("x-kubernetes-int-or-string"):
@@ -184,7 +184,7 @@ def test_v1beta1_keeps_what_v1beta2_gave_up_and_lacks_what_came_later() -> None:
 
 
 def test_extension_fields_are_in_both_versions() -> None:
-    """A client that still writes v1beta1 does not wipe them."""
+    """A client that still writes v1beta1 does not remove them."""
     for version in ("v1beta1", "v1beta2"):
         assert {"defaultLocalQueue", "excludeResourcePrefixes"} <= _properties("cq", version, "spec").keys()
         assert {"retryDelayMinutes", "preemptionPolicy"} <= _properties("ac", version, "spec").keys()

@@ -34,7 +34,7 @@ _NOT_PASSED_ON: Final = frozenset(
 
 @dataclass(frozen=True)
 class Faults:
-    """How bad the weather is."""
+    """How often answers are lost, and how late watches are."""
 
     lost: float = 0.0  # the share of answers to writes
     watch_lag_seconds: float = 0.0

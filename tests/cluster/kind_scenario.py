@@ -246,7 +246,7 @@ class Scenario:
             raise AssertionError(f"{late}\n{self._report()}") from None
 
     def _report(self) -> str:
-        """What there is, for a test that waited in vain."""
+        """The objects that exist, for the message of a test that timed out."""
         found = self.cluster.get(self.path)
         lines = [f"logs: {self.cluster.host.folder}", f"object: {json.dumps(found, indent=1)}"]
         for workload in self.workloads():

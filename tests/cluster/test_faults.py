@@ -83,11 +83,11 @@ def _written(folder: Path, texts: dict[str, str]) -> dict[str, str]:
 # Answers are given up late, news come later still, and work ends later than both: there is time to err.
 WORST: Final = Faults(lost=0.3, watch_lag_seconds=0.4, patience_seconds=0.2)
 RUNTIME_SECONDS: Final = 0.8
-WEATHER: Final = [WORST, *(Faults(lost, lag) for lost in (0.05, 0.2) for lag in (0.0, 0.2))] if FULL else [WORST]
+FAULT_RATES: Final = [WORST, *(Faults(lost, lag) for lost in (0.05, 0.2) for lag in (0.0, 0.2))] if FULL else [WORST]
 
 
 @contextlib.asynccontextmanager
-async def in_weather(
+async def behind_proxy(
     server: real.Client, folder: Path, faults: Faults, *, bug: str = ""
 ) -> AsyncIterator[tuple[Environment, FaultyProxy]]:
     """A started scenario with its manager behind the proxy."""
@@ -106,8 +106,8 @@ async def in_weather(
 
 
 @contextlib.asynccontextmanager
-async def others_coming(env: Environment) -> AsyncIterator[None]:
-    """More and more come while a planted bug has not shown yet: there is always something left to err about."""
+async def new_workloads(env: Environment) -> AsyncIterator[None]:
+    """Create Workloads as long as a planted bug has no effect yet, so that it can still have one."""
     coming = asyncio.create_task(env.submit_urgent(range(WORKLOADS, 9_999), random.Random(9)))
     try:
         yield
@@ -116,11 +116,11 @@ async def others_coming(env: Environment) -> AsyncIterator[None]:
         await asyncio.gather(coming, return_exceptions=True)
 
 
-@pytest.mark.parametrize("faults", WEATHER, ids=str)
+@pytest.mark.parametrize("faults", FAULT_RATES, ids=str)
 async def test_lost_answers_neither_overcommit_quota_nor_lose_workloads(
     server: real.Client, tmp_path: Path, faults: Faults
 ) -> None:
-    async with in_weather(server, tmp_path, faults) as (env, proxy):
+    async with behind_proxy(server, tmp_path, faults) as (env, proxy):
         await env.until(lambda: len(env.finished) == WORKLOADS, PATIENCE_SECONDS)
     assert env.overruns == []
     assert env.ran == dict.fromkeys(env.cpu, 1)
@@ -130,7 +130,7 @@ async def test_lost_answers_neither_overcommit_quota_nor_lose_workloads(
 
 async def test_planted_release_on_a_lost_answer_is_detected(server: real.Client, tmp_path: Path) -> None:
     # It takes a lost answer at the wrong moment.
-    async with in_weather(server, tmp_path, WORST, bug="a lost answer frees") as (env, _), others_coming(env):
+    async with behind_proxy(server, tmp_path, WORST, bug="a lost answer frees") as (env, _), new_workloads(env):
         await env.until(lambda: bool(env.overruns), PATIENCE_SECONDS)
 
 
@@ -221,7 +221,7 @@ async def test_resumed_former_leader_writes_nothing_and_exits(server: real.Clien
 
 async def test_planted_former_leader_that_writes_is_detected(server: real.Client, tmp_path: Path) -> None:
     bug = "a lost lease is not noticed"
-    async with woken(server, tmp_path, bug=bug) as (env, _, way, since), others_coming(env):
+    async with woken(server, tmp_path, bug=bug) as (env, _, way, since), new_workloads(env):
         await env.until(lambda: bool(_late(way, since)), PATIENCE_SECONDS)
 
 

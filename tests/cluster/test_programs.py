@@ -65,7 +65,7 @@ def test_an_operators_suite_runs_on_the_stand_ins(tmp_path: Path, suite: str, pa
 
 
 class Informers:
-    """The informers of a Go program, and what they believe."""
+    """The informers of a Go program, and the objects in their caches."""
 
     def __init__(self, kubeconfig: Path, *, watch_list: bool) -> None:
         environment = {"KUBECONFIG": str(kubeconfig), "KUBE_FEATURE_WatchListClient": str(watch_list).lower()}

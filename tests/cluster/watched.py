@@ -73,8 +73,7 @@ class Environment:
     async def insist(
         self, method: str, path: str, body: Any, kind: str = "application/json", refusals: tuple[int, ...] = ()
     ) -> tuple[int, Any]:
-        """Write until it works: without a manager no webhook answers, and a kind that was just
-        changed asks to come back."""
+        """Repeat a write until it succeeds: without a manager no webhook answers, and a kind that was just changed is served later."""
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while (answer := await self.send(method, path, body, kind))[0] in (429, 500, 503):
                 await asyncio.sleep(0.1)

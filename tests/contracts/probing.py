@@ -48,7 +48,7 @@ class Exchange:
 
     @property
     def leaves_no_trace(self) -> bool:
-        """Whether it can be asked as often as one likes."""
+        """Whether it changes nothing, so that it can be repeated."""
         return self.request.get("method", "GET") == "GET" or "dryRun=All" in self.request["path"]
 
 

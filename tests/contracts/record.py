@@ -97,7 +97,7 @@ def _slim(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validations(server: real.Client, kind: probing.Kind) -> list[Any]:
-    """For each row of a kind: whether it was accepted, and what was complained about."""
+    """For each row of a kind: whether it was accepted, and the fields that were refused."""
     out: list[Any] = []
     name = kind.base["metadata"]["name"]
     for number, row in enumerate(kind.create):

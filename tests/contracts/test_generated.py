@@ -65,7 +65,7 @@ _BUILT_IN = [kind for kind in probing.kinds() if "limitranges" not in kind.path 
 
 @pytest.mark.parametrize("kind", _BUILT_IN, ids=lambda kind: kind.name)
 def test_built_in_objects_with_one_thing_changed_are_judged_alike(twin: Twin, kind: probing.Kind) -> None:
-    """The objects of the probes, with any one value of them taken away, nulled, retyped, repeated or spoilt."""
+    """The objects of the probes, with any one value of them taken away, nulled, retyped, repeated or corrupted."""
     name = types.of_kind(kind.base["apiVersion"], kind.base["kind"])
     assert name is not None
     found: list[str] = []

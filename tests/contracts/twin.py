@@ -1,6 +1,6 @@
 """Two servers, one question: our own in this process, and a real kube-apiserver, asked the same and compared.
 
-What two honest servers cannot have in common is taken out first: uids, revisions, times, generated names, the order of
+What differs between any two servers is taken out first: uids, revisions, times, generated names, the order of
 errors. Words may differ too, for we write our own; codes, reasons, the fields that are complained about and objects may
 not. A difference that is meant is a row in `EXPLAINED`, with its reason.
 """

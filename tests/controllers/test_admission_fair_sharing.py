@@ -1,4 +1,4 @@
-"""Admission fair sharing: what a LocalQueue has used lately counts when the next Workload is chosen."""
+"""Admission fair sharing: the recent usage of a LocalQueue counts when the next Workload is chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A manager beside a real kube-apiserver: who is led to it, who may look, and what it may do itself."""
+"""A manager beside a real kube-apiserver: who reaches it, who may read, and what its account may do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GUARDED = "127.0.0.2"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real.Client]:
-    """An API server that proves itself with a certificate, as those of real clusters do."""
+    """An API server with a client certificate for the front proxy, as real clusters have."""
     try:
         assets.ensure()
     except assets.AssetsError as wrong:

@@ -51,7 +51,7 @@ def test_a_kind_that_nothing_reconciles_gives_a_notice() -> None:
     assert notice.startswith("controller.groupKindConcurrency[RayJob.ray.example]: has no effect")
 
 
-class Silent:
+class NeverLists:
     """A server that never answers lists."""
 
     async def send(self, call: ApiRequest) -> ApiResponse:
@@ -71,7 +71,7 @@ class Silent:
 
 async def test_a_start_that_cannot_read_its_objects_in_time_fails_with_their_kinds() -> None:
     chosen = manager_options(load(cacheSyncTimeout=50_000_000))
-    stuck = Manager(ApiClient(Silent(), random.Random(1)), chosen, SystemClock(), random.Random(1))
+    stuck = Manager(ApiClient(NeverLists(), random.Random(1)), chosen, SystemClock(), random.Random(1))
     with pytest.raises(ExceptionGroup) as caught:
         async with stuck.reading():
             raise AssertionError

@@ -1,4 +1,4 @@
-"""A manager's trace, played again on a fresh memory, gives the very same decisions."""
+"""A manager's trace, replayed on an empty state, gives the same decisions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FAIR: Tree = {
 
 @asynccontextmanager
 async def recorded(env: Environment, path: Path, **configuration: Any) -> AsyncIterator[Manager]:
-    """A manager whose memory is recorded from the first object on."""
+    """A manager whose state is recorded from the first object on."""
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
     manager = Manager(env.client, manager_options(chosen), SystemClock(), random.Random(7))
     with decision_trace.trace(path, chosen.tree) as write:
@@ -47,7 +47,7 @@ async def recorded(env: Environment, path: Path, **configuration: Any) -> AsyncI
 
 
 async def lived(env: Environment, manager: Manager) -> None:
-    """Some come, some finish, one goes, and one preempts."""
+    """Workloads are created, finish, are deleted, and one preempts."""
     await env.queues(cpu="3", preemption={"withinClusterQueue": "LowerPriority"})
     for number in range(6):
         await env.workload(f"w{number}", priority=number % 3)

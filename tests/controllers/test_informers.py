@@ -1,4 +1,4 @@
-"""What the copies keep."""
+"""What the caches of informers keep."""
 
 from __future__ import annotations
 

@@ -89,7 +89,9 @@ async def test_a_job_that_started_without_a_manager_is_suspended_until_quota_is_
         await env.until(lambda: _is_suspended(env, "sneaky"))
 
 
-async def test_a_group_whose_name_was_taken_gets_its_workload_when_the_stranger_is_gone(tmp_path: Path) -> None:
+async def test_a_group_whose_name_was_taken_gets_its_workload_when_the_other_workload_is_deleted(
+    tmp_path: Path,
+) -> None:
     frameworks = {"integrations": {"frameworks": ["pod"]}}
     async with environment(tmp_path, **frameworks) as env, env.manager(**frameworks) as manager:
         await env.queues("1")

@@ -19,7 +19,7 @@ from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 
 
-class Losing:
+class LosingTransport:
     """Carries everything out, but loses the first answer to a reservation, and is slow to show it in the watch."""
 
     def __init__(self, inner: Transport, *, gives_up: bool) -> None:
@@ -60,7 +60,7 @@ class Losing:
 
 @pytest.mark.parametrize("gives_up", [False, True], ids=["connection-broken", "gateway-timeout"])
 async def test_quota_of_a_reservation_without_an_answer_is_not_given_twice(env: Environment, gives_up: bool) -> None:
-    losing = Losing(env.transport(), gives_up=gives_up)
+    losing = LosingTransport(env.transport(), gives_up=gives_up)
     choices = manager_options(settings.defaults())
     manager = Manager(ApiClient(losing, random.Random(3)), choices, SystemClock(), random.Random(3))
     await env.queues(cpu="1")

@@ -23,7 +23,7 @@ from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 
 
-class Garbling:
+class GarblingTransport:
     """Passes everything through, except that objects called `bad` have content that cannot be decoded."""
 
     def __init__(self, inner: Transport, sense: bytes, nonsense: bytes) -> None:
@@ -58,7 +58,7 @@ class Garbling:
 async def test_an_unreadable_workload_does_not_stop_others(env: Environment, sense: bytes, nonsense: bytes) -> None:
     await env.queues(cpu="1")
     await env.workload("bad", priority=5)
-    client = ApiClient(Garbling(env.transport(), sense, nonsense), random.Random(3))
+    client = ApiClient(GarblingTransport(env.transport(), sense, nonsense), random.Random(3))
     manager = Manager(client, manager_options(settings.defaults()), SystemClock(), random.Random(3))
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())

@@ -1,4 +1,4 @@
-"""A decision that could not be written is not taken again and again: it is taken on news, or after a while."""
+"""A decision that could not be written is not repeated at once: it is taken again after an event, or after a delay."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LARGEST = str(2**63 - 1)
 FORBIDDEN = ApiResponse(403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not you"}')
 
 
-class Stubborn:
-    """Refuses every write that has a word in it, if there is one; and lets no news through about one object."""
+class RefusingTransport:
+    """Refuses every write that contains a text, if one is set, and shows no event of one object."""
 
     def __init__(self, inner: Transport, refused: bytes = b"") -> None:
         self._inner = inner
@@ -58,7 +58,7 @@ class Stubborn:
 
 
 @asynccontextmanager
-async def managed(env: Environment, transport: Stubborn) -> AsyncIterator[None]:
+async def managed(env: Environment, transport: RefusingTransport) -> AsyncIterator[None]:
     choices = manager_options(settings.defaults())
     manager = Manager(ApiClient(transport, random.Random(3)), choices, SystemClock(), random.Random(3))
     async with manager.reading(), asyncio.TaskGroup() as group:
@@ -68,16 +68,16 @@ async def managed(env: Environment, transport: Stubborn) -> AsyncIterator[None]:
 
 
 async def test_an_eviction_that_conflicts_is_retried_before_the_watch_shows_the_other_write(env: Environment) -> None:
-    stubborn = Stubborn(env.transport())
+    refusing = RefusingTransport(env.transport())
     await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
-    async with managed(env, stubborn):
+    async with managed(env, refusing):
         await env.workload("low", priority=1)
         await env.until_condition("low", "Admitted", "True/Admitted")
-        stubborn.hidden = b'"name":"low"'
+        refusing.hidden = b'"name":"low"'
         await env.patch("Workload", "low", {"metadata": {"labels": {"changed": "meanwhile"}}})
         await env.workload("high", priority=2)
         await env.until_condition("low", "Evicted", "True/Preempted")
-    assert len(stubborn.having(b'"Preempted"')) == 2
+    assert len(refusing.having(b'"Preempted"')) == 2
 
 
 @pytest.mark.parametrize("word", [b'"admission"', b'"Preempted"'], ids=["reservation", "eviction"])
@@ -86,18 +86,18 @@ async def test_what_the_server_refuses_waits_a_while(
 ) -> None:
     monkeypatch.setattr(eviction_writer, "_REFUSED_PAUSE_SECONDS", 3600)
     monkeypatch.setattr(reservation_writer, "_REFUSED_PAUSE_SECONDS", 3600)
-    stubborn = Stubborn(env.transport(), refused=word)
+    refusing = RefusingTransport(env.transport(), refused=word)
     await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
     await env.workload("low", priority=1)
     async with env.manager():
         await env.until_condition("low", "Admitted", "True/Admitted")
     if word == b'"admission"':
         await env.finish("low")
-    async with managed(env, stubborn):
+    async with managed(env, refusing):
         await env.workload("high", priority=2)
-        await env.until(lambda: asyncio.sleep(0, len(stubborn.having(word)) > 0))
+        await env.until(lambda: asyncio.sleep(0, len(refusing.having(word)) > 0))
         await asyncio.sleep(0.3)
-        assert len(stubborn.having(word)) == 1
+        assert len(refusing.having(word)) == 1
 
 
 async def test_a_reservation_that_our_webhook_denies_is_decided_once(

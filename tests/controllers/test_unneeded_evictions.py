@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from controllers.conftest import Environment
-from controllers.test_refused_writes import Stubborn, managed
+from controllers.test_refused_writes import RefusingTransport, managed
 from kubemachinery.client.informer import ObjectKey
 from pykueue.controllers import write_limit
 from pykueue.controllers.write_limit import WriteLimit
@@ -32,7 +32,7 @@ async def test_an_admission_that_is_preempted_in_the_same_pass_is_taken_back(env
     await env.workload("too-large", "3", queueName="lender", priority=9)
     await env.workload("owner", "2", queueName="lender", priority=1)
     await env.workload("borrower", "2", priority=1)
-    transport = Stubborn(env.transport())
+    transport = RefusingTransport(env.transport())
     async with managed(env, transport):
         await env.until_condition("owner", "Admitted", "True/Admitted")
         await env.until_condition("borrower", "QuotaReserved", "False/WaitingForQuota")

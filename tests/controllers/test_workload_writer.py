@@ -20,7 +20,7 @@ from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
 from waiting import PATIENCE_SECONDS
 
 
-class Deaf:
+class HidesDeletions:
     """Shows no deletion."""
 
     def __init__(self, inner: Transport) -> None:
@@ -40,7 +40,7 @@ class Deaf:
 
 async def test_a_workload_that_was_deleted_is_gone_though_the_watch_still_shows_it(env: Environment) -> None:
     """A job would be started once more by what its last Workload had been given."""
-    client = ApiClient(Deaf(env.transport()), random.Random(3))
+    client = ApiClient(HidesDeletions(env.transport()), random.Random(3))
     manager = Manager(client, manager_options(settings.defaults()), SystemClock(), random.Random(3))
     key = ObjectKey("default", "alpha")
     await env.workload("alpha")

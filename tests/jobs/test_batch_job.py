@@ -1,4 +1,4 @@
-"""What is peculiar to batch/v1 Jobs: fewer pods than asked for, pods that are done early, and a stop in three writes."""
+"""What only batch/v1 Jobs have: partial admission, reclaimable pods, and a stop in three writes."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def test_workload_of_an_earlier_set_of_the_same_name_is_released_and_not_used() 
     assert len(held) == 2
 
 
-def disowned(harness: ParentHarness, index: int) -> kueue.Workload:
+def without_owners(harness: ParentHarness, index: int) -> kueue.Workload:
     """The Workload of a group, after a user removed its owner references."""
     found = harness.workloads[name_of(index)]
     harness.workloads[name_of(index)] = structs.replace(
@@ -313,7 +313,7 @@ def disowned(harness: ParentHarness, index: int) -> kueue.Workload:
 def test_workload_whose_owner_references_were_removed_is_adopted() -> None:
     """[LW10]"""
     harness = running()
-    disowned(harness, 1)
+    without_owners(harness, 1)
     harness.settle()
     assert {each.uid for each in harness.workloads[name_of(1)].metadata.owner_references} == {
         "uid-serve",
@@ -333,7 +333,7 @@ def test_other_workload_under_the_name_of_a_group_is_not_adopted(change: str) ->
     """[LW10] Its quota is not that of the pods."""
     harness = ParentHarness(groups_of(1))
     harness.settle()
-    found = disowned(harness, 0)
+    found = without_owners(harness, 0)
     leader, worker = found.spec.pod_sets
     if change == "count":
         worker = structs.replace(worker, count=1)

@@ -119,7 +119,7 @@ class _Beside(System):
             await asyncio.wait([managing])
 
     async def quiet(self) -> None:
-        """News from a real server take their time, and so do those of what the manager did itself."""
+        """Watch events of a real server arrive later, also those of the manager's own writes."""
         seen: list[int] = []
         while (now := await self._caught_up()) != seen:
             seen = now

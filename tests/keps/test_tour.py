@@ -1,4 +1,4 @@
-"""`examples/tour` walks through all five proposals. That it prints what its page shows, `tests/project` asks."""
+"""`examples/tour` walks through all five proposals. `tests/project` checks that it prints what its page shows."""
 
 from __future__ import annotations
 

@@ -153,14 +153,14 @@ def test_what_v1beta1_shows_is_v1beta1(tree: Tree) -> None:
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> Tree:
+def corrupted(draw: st.DrawFn) -> Tree:
     """An object of either version with something wrong somewhere inside."""
     tree = convert(draw(objects()), draw(st.sampled_from([OLD, HUB])))
     part = draw(st.sampled_from(["metadata", "spec", "status"]))
     return {**tree, part: replaced(tree.get(part, {}), draw(routes), draw(json_values))}
 
 
-@given(spoilt(), st.sampled_from([OLD, HUB, "v1", ""]))
+@given(corrupted(), st.sampled_from([OLD, HUB, "v1", ""]))
 def test_converting_a_spoilt_object_never_raises_and_settles(tree: Tree, to: str) -> None:
     once = convert(tree, to)
     assert convert(once, to) == once

@@ -1,4 +1,4 @@
-"""Laws of patches: a patch made from two trees leads from the one to the other and disturbs neither."""
+"""Laws of patches: a patch made from two trees turns the first into the second, and changes neither of them."""
 
 from __future__ import annotations
 

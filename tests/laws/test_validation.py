@@ -100,7 +100,7 @@ ALL_ON = ValidationGates(concurrent_admission=True, priority_boost=True, cluster
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> Tree:
+def corrupted(draw: st.DrawFn) -> Tree:
     sound = draw(st.sampled_from(SOUND))
     tree = {
         "apiVersion": f"{GROUP}/{draw(st.sampled_from([HUB, OLD]))}",
@@ -115,7 +115,7 @@ def answers(errors: list[FieldError]) -> bool:
 
 
 @settings(max_examples=300)
-@given(spoilt(), spoilt(), st.sampled_from([ValidationGates(), ALL_ON]))
+@given(corrupted(), corrupted(), st.sampled_from([ValidationGates(), ALL_ON]))
 def test_validation_answers_whatever_comes(new: Tree, old: Tree, gates: ValidationGates) -> None:
     before = copy.deepcopy(new)
     assert isinstance(validation.unreadable(new), str | None)
@@ -128,7 +128,7 @@ def test_validation_answers_whatever_comes(new: Tree, old: Tree, gates: Validati
     assert new == before, "validation changes no object"
 
 
-@given(spoilt(), spoilt(), st.booleans())
+@given(corrupted(), corrupted(), st.booleans())
 def test_rules_of_jobs_answer_whatever_comes(new: Tree, old: Tree, flag: bool) -> None:
     assert answers(list(job_metadata.validate_create(new, ALL_ON, takes_prebuilt=flag, takes_elastic=flag)))
     update = job_metadata.validate_update(
@@ -141,7 +141,7 @@ def test_rules_of_jobs_answer_whatever_comes(new: Tree, old: Tree, flag: bool) -
 
 
 @settings(max_examples=200)
-@given(spoilt(), st.booleans())
+@given(corrupted(), st.booleans())
 def test_defaults_are_filled_in_once(tree: Tree, partial_admission: bool) -> None:
     gates = ValidationGates(partial_admission=partial_admission)
     for fill in (partial(defaults.apply, gates=gates), defaults.for_plan):

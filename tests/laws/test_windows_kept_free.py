@@ -65,7 +65,7 @@ windows = st.lists(
 def test_workloads_start_exactly_if_they_leave_what_windows_take(
     case: BackfillCase, drawn: tuple[DrawnWindow, ...]
 ) -> None:
-    """QS-L2, and that no Workload waits for a window in vain."""
+    """QS-L2, and that no Workload waits for a window without need."""
     run = WindowRun(case, ALONE, windows=drawn).run()
     assert isinstance(run, WindowRun)
     assert run.found() == []

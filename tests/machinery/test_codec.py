@@ -72,7 +72,7 @@ def test_a_tree_that_is_nested_too_deeply_for_its_reader_is_unreadable() -> None
 
 
 def test_null_means_absent_wherever_it_stands() -> None:
-    """Clients in Go write null for empty lists and times; a reader that chokes on it is blind to half the world."""
+    """Clients in Go write null for empty lists and times: these objects must be readable."""
     job = codec.decode(
         b'{"metadata": {"creationTimestamp": null}, "spec": {"suspend": true, "template":'
         b' {"metadata": {"creationTimestamp": null, "labels": null}, "spec": {"containers": null}}}}',

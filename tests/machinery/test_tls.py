@@ -56,7 +56,7 @@ def client(
     return made
 
 
-def shaken(server: ssl.SSLContext, of: ssl.SSLContext) -> tuple[str, str]:
+def handshake(server: ssl.SSLContext, of: ssl.SSLContext) -> tuple[str, str]:
     """The version and the cipher that the two agree on. Raises SSLError where they do not."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     there, here = server.wrap_bio(up, down, server_side=True), of.wrap_bio(down, up)
@@ -82,8 +82,8 @@ def served(chosen: settings.Settings, identity: key_pairs.KeyPair) -> ssl.SSLCon
 
 def test_by_default_tls_12_and_13_are_accepted(identity: key_pairs.KeyPair) -> None:
     context = served(settings.defaults(), identity)
-    assert shaken(context, client(TLS12))[0] == "TLSv1.2"
-    assert shaken(context, client(TLS13))[0] == "TLSv1.3"
+    assert handshake(context, client(TLS12))[0] == "TLSv1.2"
+    assert handshake(context, client(TLS13))[0] == "TLSv1.3"
 
 
 @pytest.mark.parametrize("absent", ["files in memory", "/proc", ""])
@@ -96,31 +96,31 @@ def test_key_pair_is_loaded_and_leaves_no_file(
     if absent == "/proc":
         monkeypatch.setattr(os, "access", lambda path, mode: False)
     before = set(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").is_dir() else set()
-    assert shaken(served(settings.defaults(), identity), client())[0] == "TLSv1.3"
+    assert handshake(served(settings.defaults(), identity), client())[0] == "TLSv1.3"
     assert not list(tmp_path.iterdir())
     assert (set(os.listdir("/proc/self/fd")) if before else set()) == before
 
 
 def test_min_version_13_refuses_tls_12(identity: key_pairs.KeyPair) -> None:
     context = served(load(minVersion="VersionTLS13"), identity)
-    assert shaken(context, client(TLS13))[0] == "TLSv1.3"
+    assert handshake(context, client(TLS13))[0] == "TLSv1.3"
     with pytest.raises(ssl.SSLError):
-        shaken(context, client(TLS12))
+        handshake(context, client(TLS12))
 
 
 def test_only_the_named_suites_of_tls_12_are_accepted(identity: key_pairs.KeyPair) -> None:
     context = served(load(cipherSuites=[ECDSA_GCM]), identity)
-    assert shaken(context, client(TLS12))[1] == "ECDHE-ECDSA-AES128-GCM-SHA256"
+    assert handshake(context, client(TLS12))[1] == "ECDHE-ECDSA-AES128-GCM-SHA256"
     with pytest.raises(ssl.SSLError):
-        shaken(context, client(TLS12, ciphers="ECDHE-ECDSA-AES256-GCM-SHA384"))
-    assert shaken(context, client(TLS13))[0] == "TLSv1.3"  # its suites cannot be chosen, as in Go
+        handshake(context, client(TLS12, ciphers="ECDHE-ECDSA-AES256-GCM-SHA384"))
+    assert handshake(context, client(TLS13))[0] == "TLSv1.3"  # its suites cannot be chosen, as in Go
 
 
 def test_suites_of_tls_13_alone_leave_no_tls_12(identity: key_pairs.KeyPair) -> None:
     context = served(load(cipherSuites=["TLS_AES_128_GCM_SHA256"]), identity)
-    assert shaken(context, client(TLS13))[0] == "TLSv1.3"
+    assert handshake(context, client(TLS13))[0] == "TLSv1.3"
     with pytest.raises(ssl.SSLError):
-        shaken(context, client(TLS12))
+        handshake(context, client(TLS12))
 
 
 @pytest.mark.parametrize(("number", "name", "other"), [(29, "X25519", "prime256v1"), (24, "secp384r1", "prime256v1")])
@@ -130,9 +130,9 @@ def test_only_the_named_group_is_accepted(
 ) -> None:
     context = served(load(curvePreferences=[number]), identity)
     # Below TLS 1.3 a client must also accept the curve of the certificate, which is P-256.
-    assert shaken(context, client(version, oldest=version, group=name if version is TLS13 else ""))
+    assert handshake(context, client(version, oldest=version, group=name if version is TLS13 else ""))
     with pytest.raises(ssl.SSLError):
-        shaken(context, client(version, oldest=version, group=other))
+        handshake(context, client(version, oldest=version, group=other))
 
 
 def test_groups_that_python_cannot_offer_beside_the_first_are_named() -> None:

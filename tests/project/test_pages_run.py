@@ -1,4 +1,4 @@
-"""A stranger who follows a page gets what the page shows: the commands run, and the text beneath is what they print."""
+"""The commands of the documentation run, and print what the page shows."""
 
 from __future__ import annotations
 

@@ -175,26 +175,26 @@ def tree(rng: random.Random, depth: int = 0) -> Any:
     return {rng.choice(["a", "name", "metadata", "spec", ""]): tree(rng, depth + 1) for _ in range(3)}
 
 
-def spoilt(rng: random.Random, value: Any) -> Any:
+def corrupted(rng: random.Random, value: Any) -> Any:
     """A copy with something else in one place: another value, one key more or less, a list twice as long."""
     if not isinstance(value, dict | list) or not value or rng.random() < 0.15:
         return tree(rng, 2)
     if isinstance(value, list):
         at = rng.randrange(len(value))
-        return [*value, *value] if rng.random() < 0.2 else [*value[:at], spoilt(rng, value[at]), *value[at + 1 :]]
+        return [*value, *value] if rng.random() < 0.2 else [*value[:at], corrupted(rng, value[at]), *value[at + 1 :]]
     key = rng.choice(list(value))
     match rng.randrange(6):
         case 0:
             return {name: inner for name, inner in value.items() if name != key}
         case 1:
             return {**value, rng.choice(["zzz", "", "a/b", "~", "x" * 300]): tree(rng, 2)}
-    return {**value, key: spoilt(rng, value[key])}
+    return {**value, key: corrupted(rng, value[key])}
 
 
 def patch(rng: random.Random, place: str) -> Any:
     roll = rng.random()
     if roll < 0.4:
-        return spoilt(rng, PLACES[place])
+        return corrupted(rng, PLACES[place])
     if roll < 0.5:
         return {"spec": {"$patch": rng.choice(["delete", "replace", 7]), "containers": [{"$patch": "delete"}]}}
     path = rng.choice(["/spec", "", 3, "/a/b", "/metadata/labels/a~1b", "/spec/-", "/metadata/name", "/~2"])
@@ -212,7 +212,7 @@ def body(rng: random.Random, method: str, place: str) -> bytes:
     if roll < 0.093:
         return json.dumps(config_map("x", {"a": "y" * rng.choice([10**6, 2 * 10**6, 4 * 10**6])})).encode()
     made = patch(rng, place) if method == "PATCH" else PLACES[place]
-    text = json.dumps(spoilt(rng, made) if roll < 0.9 else made)
+    text = json.dumps(corrupted(rng, made) if roll < 0.9 else made)
     if roll > 0.8:
         cut = rng.randint(0, len(text))
         text = text[:cut] + rng.choice(["", "}", "\x00", "é", '"', "\ud800"]) + text[cut + rng.randint(0, 3) :]

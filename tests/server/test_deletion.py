@@ -295,7 +295,7 @@ async def test_what_lost_its_owner_may_be_given_a_little_time() -> None:
 
 @virtual_time
 async def test_a_reference_to_one_of_several_owners_may_outlast_it() -> None:
-    """Watches can read its last state; with other owners there is no hurry."""
+    """Watches can read its last state; with other owners the removal of the reference is not urgent."""
     async with virtual.server(orphan_seconds=1.0) as client:
         first, second = [await client.create(CONFIG_MAP, in_default(name)) for name in ("first", "second")]
         owners = [*owned_by(first), *owned_by(second)]

@@ -1,4 +1,4 @@
-"""Documents that a server makes when asked, in a group of their own: harbours can be looked at, and nothing is stored."""
+"""Documents that a server computes for each request, in an API group of their own; nothing is stored."""
 
 from __future__ import annotations
 

@@ -104,8 +104,8 @@ def test_the_own_crds_are_valid_for_a_bare_server(tmp_path: Path) -> None:
             assert made.code == 201, made.tree
 
 
-class Witness:
-    """Watches through every kill, each time from where it was cut off."""
+class RevisionWatcher:
+    """A watch that is opened again after every kill, from its last revision."""
 
     def __init__(self, client: Client) -> None:
         self.revision: str = client.get(CONFIG_MAPS).ok()["metadata"]["resourceVersion"]
@@ -133,7 +133,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     """
     rng = random.Random(3)
     process = started.up(tmp_path, "--runner", "none")
-    witness = Witness(client_of(process))
+    watcher = RevisionWatcher(client_of(process))
     acknowledged: dict[str, str] = {}
     for kill in range(KILLS):
         client = client_of(process)
@@ -149,7 +149,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
                     acknowledged[name] = made.tree["metadata"]["resourceVersion"]
 
         threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
-        threads.append(threading.Thread(target=witness.watch, args=(client,)))
+        threads.append(threading.Thread(target=watcher.watch, args=(client,)))
         for thread in threads:
             thread.start()
         # After so many answers, and then at any moment: however busy the machine is.
@@ -164,11 +164,11 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         listed = client_of(process).get(CONFIG_MAPS).ok()
         found = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in listed["items"]}
         assert acknowledged.items() <= found.items(), "an acknowledged write is lost"
-        assert witness.seen.items() <= found.items(), "a watch delivered a write that was lost"
+        assert watcher.seen.items() <= found.items(), "a watch delivered a write that was lost"
         assert all(item["data"] == PAYLOAD for item in listed["items"]), "a torn object"
         assert int(listed["metadata"]["resourceVersion"]) >= max(map(int, acknowledged.values()))
-        witness.watch(client_of(process), until=max(map(int, found.values())))
-        assert witness.seen == found, "a watcher missed something"
+        watcher.watch(client_of(process), until=max(map(int, found.values())))
+        assert watcher.seen == found, "a watcher missed something"
     print(f"{KILLS} kills, {len(acknowledged)} acknowledged writes, all present and delivered once")
     assert process.end()[0] == 0
 

@@ -12,7 +12,7 @@ from simulation.planted import BUGS, Bug
 def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
     for seed in range(bug.first_seed, bug.first_seed + bug.within):
-        report = simulation_run.run(seed, bug.weather, bug.traits)
+        report = simulation_run.run(seed, bug.rates, bug.traits)
         if {violation.law for violation in report.violations} & set(bug.laws):
             return
     pytest.fail(f"{bug.within} runs without a violation")

@@ -1,4 +1,4 @@
-"""Simulations from seeds: whatever faults occur, the stored history obeys the invariants, and the same seed repeats it."""
+"""Simulations from seeds: whatever faults occur, the stored history keeps the invariants, and the same seed repeats it."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_a_manager_may_be_killed_at_any_of_its_writes(seed: int) -> None:
 
 @pytest.mark.parametrize("name", [*faults.FAULTS, *faults.TROUBLES])
 def test_every_fault_strikes(name: str) -> None:
-    """A fault that never fires has shown nothing. Here it is the only one, and at its worst."""
-    weather = {name: 1.0 if name.startswith("watch") else 0.5}
+    """A fault that never occurs shows nothing. Here it is the only one, at its highest rate."""
+    rates = {name: 1.0 if name.startswith("watch") else 0.5}
     if name in ("watch dropped", "watch refused"):
-        weather[name] = 0.3  # at 1.0 no request would succeed
+        rates[name] = 0.3  # at 1.0 no request would succeed
     if name == "stale list":
-        weather["history gone"] = 0.2  # else no informer lists twice
-    report = simulation_run.run(1, weather=weather)
+        rates["history gone"] = 0.2  # else no informer lists twice
+    report = simulation_run.run(1, rates=rates)
     assert report.faults[name] > 0
     assert not report.violations, "\n".join(map(str, report.violations))
 

@@ -58,7 +58,7 @@ def job(name: str = "train", **labels: str) -> Tree:
     }
 
 
-class Shelf:
+class StoredObjects:
     """Objects by kind, to read facts from."""
 
     def __init__(self, *objects: Tree) -> None:

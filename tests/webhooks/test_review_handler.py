@@ -16,7 +16,7 @@ from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
 from webhooks.conftest import (
     DEFAULT_NAMESPACE,
     GROUP,
-    Shelf,
+    StoredObjects,
     admission_review,
     choices,
     cluster_queue,
@@ -33,7 +33,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def handler(*objects: Tree) -> http_messages.Handler:
-    return review_handler.handler(choices(), Shelf(DEFAULT_NAMESPACE, *objects))
+    return review_handler.handler(choices(), StoredObjects(DEFAULT_NAMESPACE, *objects))
 
 
 async def test_a_change_travels_as_a_json_patch() -> None:
@@ -266,7 +266,7 @@ async def test_reviews_are_posted() -> None:
 
 
 async def test_failed_decision_refuses_one_write_and_no_other() -> None:
-    class Broken(Shelf):
+    class Broken(StoredObjects):
         async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
             raise ConnectionError("no answer")
 

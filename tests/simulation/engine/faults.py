@@ -88,7 +88,7 @@ class Kill:
 
 
 @dataclass(slots=True)
-class Weather:
+class FaultPlan:
     """Which faults happen in a run, how often, and how often they did."""
 
     rng: random.Random
@@ -99,10 +99,10 @@ class Weather:
     writes: int = 0
     counts_writes: bool = True
     kill: Kill | None = None
-    killed: asyncio.Queue[Stormy] = field(default_factory=asyncio.Queue)  # whose manager is to be taken down
+    killed: asyncio.Queue[FaultyTransport] = field(default_factory=asyncio.Queue)  # whose manager is to be taken down
 
     @classmethod
-    def drawn(cls, rng: random.Random, later: random.Random) -> Weather:
+    def drawn(cls, rng: random.Random, later: random.Random) -> FaultPlan:
         """A few faults in every run, rather than all in each: some hide others."""
         usual = {**FAULTS, **_FIRST}
         names = rng.sample(list(usual), rng.randint(0, 9))
@@ -126,7 +126,7 @@ class Weather:
         self.writes += 1
         return self.kill is not None and self.writes == self.kill.write
 
-    def heal(self) -> None:
+    def end(self) -> None:
         self.rates = {}
 
 
@@ -140,17 +140,17 @@ _REFUSALS: Final = (
 )
 
 
-class Stormy:
-    """A transport in bad weather. `crash` cuts it for good.
+class FaultyTransport:
+    """A transport with faults. `crash` cuts it for good.
 
     Events are a third of all writes and nothing depends on them: without `keeps_events` they are taken and forgotten,
     and a minute holds that many more runs.
     """
 
-    def __init__(self, inner: Transport, weather: Weather, *, keeps_events: bool = True) -> None:
+    def __init__(self, inner: Transport, fault_plan: FaultPlan, *, keeps_events: bool = True) -> None:
         self._keeps_events = keeps_events
         self._inner = inner
-        self._weather = weather
+        self._fault_plan = fault_plan
         self._has_crashed = False
         self._streams: dict[asyncio.Task[None], asyncio.Queue[bytes | None]] = {}
         self._lists: dict[str, list[bytes]] = {}  # path -> the last list that was streamed from there
@@ -185,7 +185,7 @@ class Stormy:
 
     async def _carried(self, call: ApiRequest) -> ApiResponse | KubeError:
         """Send a request and return its response. It completes even when its caller no longer waits."""
-        weather = self._weather
+        fault_plan = self._fault_plan
         await self._pass("slow")
         if self._has_crashed:
             return Refused("the manager has crashed", applied=False)
@@ -193,12 +193,12 @@ class Stormy:
             return await self._lost(call)
         for name, code, reason, seconds in _REFUSALS:
             # A read cannot conflict, and a POST that conflicts has another reason: AlreadyExists.
-            if (name != "conflict" or call.method in ("PUT", "PATCH")) and weather.strikes(name):
+            if (name != "conflict" or call.method in ("PUT", "PATCH")) and fault_plan.strikes(name):
                 return _status(code, reason, seconds)
-        if weather.strikes("never arrived"):
+        if fault_plan.strikes("never arrived"):
             return Unanswered("the connection was refused", applied=False)
-        is_last = weather.counts(call)
-        if is_last and weather.kill is not None and not weather.kill.is_after:
+        is_last = fault_plan.counts(call)
+        if is_last and fault_plan.kill is not None and not fault_plan.kill.is_after:
             return self._killed()
         try:
             answer = await self._inner.send(call)
@@ -210,9 +210,9 @@ class Stormy:
         if not self._connected.is_set():
             return await self._lost(call)
         if call.method in _WRITES:
-            if weather.strikes("lost answer"):
+            if fault_plan.strikes("lost answer"):
                 return Unanswered("the connection broke")
-            if weather.strikes("gave up"):
+            if fault_plan.strikes("gave up"):
                 return _status(504, "Timeout", 0)
         return answer
 
@@ -224,25 +224,25 @@ class Stormy:
         return Unanswered("the network is down")
 
     def _killed(self) -> KubeError:
-        self._weather.fired["kill"] += 1
-        self._weather.killed.put_nowait(self)
+        self._fault_plan.fired["kill"] += 1
+        self._fault_plan.killed.put_nowait(self)
         self.crash()
         return Refused("the manager was killed")
 
     async def _pass(self, fault: str) -> None:
-        slow = self._weather.strikes(fault)
-        await asyncio.sleep(self._weather.rng.uniform(0.0, _SLOW_SECONDS) if slow else _USUAL_SECONDS)
+        slow = self._fault_plan.strikes(fault)
+        await asyncio.sleep(self._fault_plan.rng.uniform(0.0, _SLOW_SECONDS) if slow else _USUAL_SECONDS)
 
     @asynccontextmanager
     async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
         self._alive()
         if not self._connected.is_set():
             raise await self._lost(call)
-        if self._weather.strikes("watch refused"):
+        if self._fault_plan.strikes("watch refused"):
             raise errors.from_response(500, b"")
         is_list = ("sendInitialEvents", "true") in call.query
         old = self._lists.get(call.path) if is_list else None
-        if old is not None and self._weather.strikes("stale list"):
+        if old is not None and self._fault_plan.strikes("stale list"):
             call = _following(call, old)
         else:
             old = None
@@ -281,21 +281,21 @@ class Stormy:
             arrived.put_nowait(None)
 
     async def _disturbed(self, arrived: asyncio.Queue[bytes | None]) -> Lines:
-        weather = self._weather
+        fault_plan = self._fault_plan
         while (line := await arrived.get()) is not None:
             if not self._connected.is_set():
                 await self._connected.wait()
                 return
             self._alive()
-            if weather.lag_seconds:
-                await asyncio.sleep(weather.rng.uniform(0.0, weather.lag_seconds))
-            if weather.strikes("watch late"):
-                await asyncio.sleep(weather.rng.uniform(0.0, _LATE_SECONDS))
-            if weather.strikes("watch dropped"):
+            if fault_plan.lag_seconds:
+                await asyncio.sleep(fault_plan.rng.uniform(0.0, fault_plan.lag_seconds))
+            if fault_plan.strikes("watch late"):
+                await asyncio.sleep(fault_plan.rng.uniform(0.0, _LATE_SECONDS))
+            if fault_plan.strikes("watch dropped"):
                 return
             lines = [line]
-            if weather.strikes("watch coalesced"):
-                await asyncio.sleep(weather.rng.uniform(0.0, _LATE_SECONDS))
+            if fault_plan.strikes("watch coalesced"):
+                await asyncio.sleep(fault_plan.rng.uniform(0.0, _LATE_SECONDS))
                 while not arrived.empty():
                     more = arrived.get_nowait()
                     if more is None:
@@ -304,7 +304,7 @@ class Stormy:
             for each in _coalesced(lines):
                 self._alive()
                 yield each
-            if weather.strikes("watch repeated"):
+            if fault_plan.strikes("watch repeated"):
                 yield lines[-1]
 
     def _alive(self) -> None:

@@ -17,7 +17,7 @@ from kubemachinery.client.transport import Transport
 from pykueue.controllers.assembly import Manager, ManagerOptions
 from pykueue.jobs.kinds import JobKinds
 from pykueue.testing.virtual_loop import Process, VirtualClock
-from simulation.engine.faults import Stormy, Weather
+from simulation.engine.faults import FaultPlan, FaultyTransport
 
 TERMS: Final = LeaderElectionConfig(name="pykueue", namespace="default", retry_period_seconds=4.0)
 _COMES_BACK_SECONDS: Final = 1.0
@@ -30,7 +30,7 @@ class Member:
         self,
         name: str,
         server: Transport,
-        weather: Weather,
+        fault_plan: FaultPlan,
         options: ManagerOptions,
         rng: random.Random,
         *,
@@ -41,7 +41,7 @@ class Member:
         self.name = name
         self.clock = VirtualClock(asyncio.get_running_loop())
         self._server = server
-        self._weather = weather
+        self._fault_plan = fault_plan
         self._options = options
         self._chance = rng
         self._is_alone = is_alone
@@ -49,12 +49,12 @@ class Member:
         self._order_rng = order_rng  # draws the order in which informers start; None: as they are listed
         self._lives = 0
         self._process = Process()
-        self.transport = Stormy(server, weather)
+        self.transport = FaultyTransport(server, fault_plan)
         self._living: asyncio.Task[None] | None = None
         self._manager: Manager | None = None
 
     def begin(self) -> None:
-        self.transport = Stormy(self._server, self._weather, keeps_events=self._keeps_events)
+        self.transport = FaultyTransport(self._server, self._fault_plan, keeps_events=self._keeps_events)
         self._process = Process()
         self._living = self._process.start(self._live())
 

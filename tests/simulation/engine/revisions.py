@@ -1,4 +1,4 @@
-"""What a history is made of. No import here reaches the product, so that those who judge it can stay strangers."""
+"""What a history is made of. No import here reaches the product, so that the checks are independent of the product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of every write, whatever goes wrong around it.
+"""What must hold of every write, whatever faults occur.
 
     S1     no write raises usage above what the tree of cohorts allows, nor above what a node has
     S2     a reservation names the queue that its LocalQueue leads to, flavors of it that suit, and its own pod sets
@@ -121,7 +121,7 @@ def reservation_is_its_own(move: Move) -> Iterator[str]:
         yield f"is given {sorted(cells)}, which {queue} does not have"
     for name, (pod_set, _) in asked.items():
         for flavor in sorted(set(given[name].get("flavors", {}).values())):
-            if not store.suited_lately(flavor, pod_set):
+            if not store.recently_suited(flavor, pod_set):
                 yield f"is given {flavor}, which does not suit {name}"
 
 

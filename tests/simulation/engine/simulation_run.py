@@ -39,7 +39,7 @@ from pykueue.testing.installed_server import installed
 from pykueue.testing.virtual_loop import Stuck, VirtualClock, VirtualLoop
 from simulation.engine import checkers, setup, traits, user_actions
 from simulation.engine.cluster import Autoscaler, Crews, Kubelet
-from simulation.engine.faults import TROUBLES, Kill, Weather
+from simulation.engine.faults import TROUBLES, FaultPlan, Kill
 from simulation.engine.managers import Member
 from simulation.engine.operators import OPERATORS
 from simulation.engine.owners import CheckController, JobController, Owners, Stage
@@ -83,20 +83,20 @@ class Report:
 
 def run(
     seed: int,
-    weather: Mapping[str, float] | None = None,
+    rates: Mapping[str, float] | None = None,
     also: Collection[str] = (),
     kill: Kill | None = None,
 ) -> Report:
     """Run a seed. The same seed gives the same run.
 
-    `weather` and `also` are for faults and traits of one's own choice. A run with a `kill` has no other faults.
+    `rates` and `also` are for faults and traits of one's own choice. A run with a `kill` has no other faults.
     """
     report = Report(seed, kill=kill)
     collecting = gc.isenabled()
     gc.disable()
     try:
         with _errors_recorded(report), contextlib.suppress(Stuck), asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            simulation = SimulationRun(seed, report, VirtualClock(runner.get_loop()), {} if kill else weather, also)
+            simulation = SimulationRun(seed, report, VirtualClock(runner.get_loop()), {} if kill else rates, also)
             try:
                 runner.run(simulation.execute())
             except Stuck as error:
@@ -141,10 +141,10 @@ class SimulationRun:
         self.configuration = traits.configuration(self.traits, self._chances["traits"])
         self.world = setup.draw(self._chances["world"], self.traits)
         self.actions = user_actions.draw(self._chances["world"], self.traits, self.world)
-        self.weather = Weather.drawn(self._chances["weather"], self._chances["later weather"])
+        self.fault_plan = FaultPlan.drawn(self._chances["weather"], self._chances["later weather"])
         if rates is not None:
-            self.weather.rates = dict(rates)
-        self.weather.kill = report.kill
+            self.fault_plan.rates = dict(rates)
+        self.fault_plan.kill = report.kill
         self._installed = installed()
         self._trace: list[str] = []
         self._marks: list[Mark] = []
@@ -179,7 +179,7 @@ class SimulationRun:
             self._chances["owners"],
             self._note,
             # A run of an hour exceeds every timeout for pods, also the default one.
-            watches_pods="pods ready" in self.traits or "hour fast" in self.weather.rates,
+            watches_pods="pods ready" in self.traits or "hour fast" in self.fault_plan.rates,
         )
         played = [player(stage, self.server.history) for player in _PLAYERS]
         users = Users(self.world, self.actions, client, self._note)
@@ -196,19 +196,19 @@ class SimulationRun:
             await self._chaos()
             await self._heal(stage)
             await acting
-            if self.weather.fired["hour fast"]:
+            if self.fault_plan.fired["hour fast"]:
                 await asyncio.sleep(_HOUR_SECONDS)
             await self._rest("healed")
             for member in self.members:
                 await self._restart(member)
             await self._rest("restarted")
-            self.weather.lag_seconds = 0.0  # what counts is how long the manager takes, not what it reads
+            self.fault_plan.lag_seconds = 0.0  # what counts is how long the manager takes, not what it reads
             for member in self.members:
                 await self._restart(member)
-            self.weather.counts_writes = False  # to be killed now would cost another lease
+            self.fault_plan.counts_writes = False  # to be killed now would cost another lease
             await self._probe(users)
             await asyncio.sleep(LEASE_SECONDS)
-            self.weather.counts_writes = True
+            self.fault_plan.counts_writes = True
             stage.long_may_end.set()
             await self._rest("ended")
         acting.cancel()
@@ -232,7 +232,7 @@ class SimulationRun:
             Member(
                 name,
                 self.server,
-                self.weather,
+                self.fault_plan,
                 choices,
                 random.Random(f"{self._seed} manager {name}"),
                 is_alone=len(names) == 1,
@@ -247,12 +247,12 @@ class SimulationRun:
         while loop.time() < setup.CHAOS_SECONDS:
             await asyncio.sleep(1.0)
             for name, strike in _STRIKES.items():
-                if self.weather.strikes(name):
-                    await asyncio.sleep(self.weather.rng.uniform(0.0, 1.0))
-                    await strike(self, self.weather.rng.choice(self.members))
+                if self.fault_plan.strikes(name):
+                    await asyncio.sleep(self.fault_plan.rng.uniform(0.0, 1.0))
+                    await strike(self, self.fault_plan.rng.choice(self.members))
 
     async def _heal(self, stage: Stage) -> None:
-        self.weather.heal()
+        self.fault_plan.end()
         stage.is_calm = True
         for task in self._under_way:
             task.cancel()
@@ -262,7 +262,7 @@ class SimulationRun:
             member.go_on()
             member.transport.reconnect()
             member.clock.wrong_by_seconds = 0.0
-        self._note("-- the weather is fine again")
+        self._note("-- the faults are over")
 
     async def _rest(self, name: str) -> None:
         """Wait until nothing has been written for a while. One who never comes to rest writes in circles."""
@@ -304,32 +304,32 @@ class SimulationRun:
 
     async def _bring_back_killed(self) -> None:
         while True:
-            killed = await self.weather.killed.get()
+            killed = await self.fault_plan.killed.get()
             for member in self.members:
                 if member.transport is killed:
                     await self._restart(member)
 
     async def _strike_crash(self, member: Member) -> None:
-        await self._restart(member, self.weather.rng.choice((0.0, 0.5, 5.0)))
+        await self._restart(member, self.fault_plan.rng.choice((0.0, 0.5, 5.0)))
 
     async def _strike_pause(self, member: Member) -> None:
-        seconds = self.weather.rng.uniform(1.0, 30.0)
+        seconds = self.fault_plan.rng.uniform(1.0, 30.0)
         self._note(f"-- manager {member.name} stands still for {seconds:.1f} seconds")
         member.stand_still()
         self._later(seconds, member.go_on)
 
     async def _strike_cut_off(self, member: Member) -> None:
-        seconds = self.weather.rng.uniform(1.0, 30.0)
+        seconds = self.fault_plan.rng.uniform(1.0, 30.0)
         self._note(f"-- manager {member.name} is cut off for {seconds:.1f} seconds")
         member.transport.cut_off()
         self._later(seconds, member.transport.reconnect)
 
     async def _strike_clock(self, member: Member) -> None:
-        self._set_clock(member, self.weather.rng.uniform(-60.0, 60.0))
+        self._set_clock(member, self.fault_plan.rng.uniform(-60.0, 60.0))
 
     async def _strike_hour(self, member: Member, seconds: float) -> None:
         self._set_clock(member, seconds)
-        self._later(self.weather.rng.uniform(1.0, 20.0), lambda: self._set_clock(member, 0.0))
+        self._later(self.fault_plan.rng.uniform(1.0, 20.0), lambda: self._set_clock(member, 0.0))
 
     def _set_clock(self, member: Member, wrong_by_seconds: float) -> None:
         member.clock.wrong_by_seconds = wrong_by_seconds
@@ -348,7 +348,7 @@ class SimulationRun:
             raise _Over
 
     async def _strike_disk(self, member: Member) -> None:
-        seconds = self.weather.rng.uniform(0.5, 15.0)
+        seconds = self.fault_plan.rng.uniform(0.5, 15.0)
         self._note(f"-- the disk is full for {seconds:.1f} seconds")
         self.server.disk.is_full = True
         self._later(seconds, lambda: setattr(self.server.disk, "is_full", False))
@@ -356,7 +356,7 @@ class SimulationRun:
     async def _strike_webhooks(self, state: WebhookState) -> None:
         self.server.webhooks = state
         self._note(f"-- webhooks: {state.name.lower()}")
-        self._later(self.weather.rng.uniform(1.0, 10.0), lambda: setattr(self.server, "webhooks", WebhookState.OPEN))
+        self._later(self.fault_plan.rng.uniform(1.0, 10.0), lambda: setattr(self.server, "webhooks", WebhookState.OPEN))
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:
         async def wait() -> None:
@@ -379,9 +379,9 @@ class SimulationRun:
         report.violations += found.violations
         report.seen = found.seen
         report.longest_wait_seconds = found.longest_wait_seconds
-        report.faults = self.weather.fired
+        report.faults = self.fault_plan.fired
         report.revisions = len(history.stored)
-        report.writes = self.weather.writes
+        report.writes = self.fault_plan.writes
         report.digest = history.digest()
         report.trace = sorted((*self._trace, *found.trace), key=lambda line: float(line[:9]))
 

@@ -421,7 +421,7 @@ class StoredState:
         pod_set, count = pod_sets[0]
         return self._can_be_placed(pod_set, count, asked_by_pod(pod_set)["cpu"], flavor)
 
-    def suited_lately(self, flavor: str, pod_set: Tree) -> bool:
+    def recently_suited(self, flavor: str, pod_set: Tree) -> bool:
         """Whether a manager could think that a flavor suits these pods."""
         known = self.old_flavors.get(flavor, ())
         lately = [spec for until, spec in known if until >= self.seconds - GRACE_SECONDS]
