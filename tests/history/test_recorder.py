@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from history.recorded_world import WORKLOADS, RecordedWorld, chosen_settings, recorded_server, scenario_in
 from kubemachinery import meta
@@ -22,6 +23,7 @@ from pykueue.client import job_history
 from pykueue.client.job_history import HistoryRequest
 from pykueue.controllers import history_recorder
 from pykueue.controllers.assembly import Manager
+from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.history import documents
 from pykueue.history.documents import JobRecord
 from pykueue.history.learning import runs_of
@@ -340,6 +342,205 @@ def test_records_of_deleted_workloads_that_a_full_disk_loses_are_counted(end: st
     run(tmp_path)
 
 
+def _answer_after(recorder: HistoryRecorder, seconds: float) -> None:
+    """Let each call of the store take so long, one after the other, as in its thread."""
+    turn = asyncio.Lock()
+
+    async def run(work: Callable[[], T]) -> T:
+        async with turn:
+            await asyncio.sleep(seconds)
+            return work()
+
+    recorder._work = run
+
+
+async def _refuse_writes(manager: Manager, *, seconds: float = 0.0) -> HistoryRecorder:
+    """Let the store of a manager refuse writes, each after a time."""
+    recorder = manager.history
+    assert recorder is not None
+    assert recorder._store is not None
+    recorder._store._connection.execute("PRAGMA query_only = ON")
+    if seconds:
+        _answer_after(recorder, seconds)
+    return recorder
+
+
+def _lock(made: World) -> Path:
+    return made.path.with_name(f"{made.path.name}.lock")
+
+
+async def _delete_workloads(made: World) -> None:
+    for raw in await made.workloads():
+        await made.api.delete(WORKLOADS, msgspec.json.decode(raw)["metadata"]["name"], "default")
+
+
+async def _delete_jobs(made: World) -> None:
+    for number in range(4):
+        await made.client.cancel(f"job-{number}")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "deletion"),
+    [(1000, _delete_workloads), (1000, _delete_jobs), (5, _delete_jobs)],
+    ids=["workloads", "running jobs", "finished jobs"],
+)
+def test_records_of_workloads_that_are_deleted_together_are_noted_before_their_finalizers_go(
+    seconds: int, deletion: Callable[[World], Awaitable[None]], tmp_path: Path
+) -> None:
+    """[HI16] The manager is killed at the moment in which the last of them is gone."""
+
+    @scenario
+    async def run(made: World) -> None:
+        kept: list[bytes] = []
+
+        def look(change: Any) -> None:
+            if change.new is None and len(kept) < 4:
+                kept.append(_lock(made).read_bytes())
+
+        async with made.manager() as manager:
+            await _refuse_writes(manager, seconds=0.5)
+            for number in range(4):
+                await made.submit(f"job-{number}", seconds)
+            await asyncio.sleep(30)
+            manager.informers.workloads.add_handler(look)
+            await deletion(made)
+            await asyncio.sleep(30)
+        assert len(kept) == 4
+        _lock(made).write_bytes(kept[-1])
+        async with made.manager() as manager:
+            await asyncio.sleep(5)
+            assert _gaps(manager) == 4
+
+    run(tmp_path)
+
+
+@scenario
+async def test_a_record_that_is_being_stored_is_waited_for_before_the_finalizer_goes(made: World) -> None:
+    """[HI6] The batch that has it was begun before the finalizer is to be removed, and the store refuses it."""
+    async with made.manager() as manager:
+        await made.submit("train", 1000)
+        await asyncio.sleep(5)
+        recorder = await _refuse_writes(manager, seconds=3)
+        (workload,) = manager.informers.workloads.unordered()
+        await made.api.patch(WORKLOADS, workload.metadata.name, {"spec": {"priority": 7}}, "default")
+        await asyncio.sleep(2)
+        began = asyncio.get_running_loop().time()
+        await recorder.commit(workload, is_deleted=False)
+        took = asyncio.get_running_loop().time() - began
+        assert recorder._is_failing, "the outcome of the write is known"
+        assert took == pytest.approx(2, abs=0.2), "the next attempt is not waited for"
+
+
+@scenario
+async def test_a_deleted_workload_whose_end_is_being_stored_is_among_the_present_records(made: World) -> None:
+    """Budgets count what is stored, and these: if it cannot be stored, it would be in neither."""
+    async with made.manager() as manager:
+        await made.submit("train", 1000)
+        await asyncio.sleep(5)
+        recorder = await _refuse_writes(manager, seconds=3)
+        (workload,) = manager.informers.workloads.unordered()
+        name, uid = workload.metadata.name, workload.metadata.uid
+        await made.api.patch(WORKLOADS, name, {"metadata": {"finalizers": None}}, "default")
+        await made.api.delete(WORKLOADS, name, "default")
+        await asyncio.sleep(2)
+        assert recorder.record_of(uid) is None
+        assert recorder.present()[uid].state == "Cancelled"
+        await asyncio.sleep(7)
+        # The second attempt is under way.
+        assert recorder.not_stored == 2, "that of the new Workload of the job, too"
+
+
+@scenario
+async def test_losses_are_counted_by_one_manager_only(made: World) -> None:
+    """[HI16] Also by one that is killed at once, and by one whose last batch cannot be stored."""
+    async with made.manager() as manager:
+        await _refuse_writes(manager)
+        for number in range(4):
+            await made.submit(f"job-{number}", 1000)
+        await _delete_jobs(made)
+        await asyncio.sleep(30)
+    async with made.manager() as manager:
+        assert _gaps(manager) == 4
+        killed = _lock(made).read_bytes()
+    _lock(made).write_bytes(killed)
+    async with made.manager() as manager:
+        assert _gaps(manager) == 0
+        await _refuse_writes(manager)
+        await made.submit("late", 1000)
+        assert manager.history is not None
+        assert manager.history.not_stored or manager.history._unsaved
+    async with made.manager() as manager:
+        await asyncio.sleep(5)
+        assert _gaps(manager) == 0
+
+
+@scenario
+async def test_what_the_last_batch_of_a_manager_could_not_store_is_counted(made: World) -> None:
+    """[HI16] The manager ends right after a Workload without a finalizer is gone."""
+    async with made.manager() as manager:
+        recorder = await _refuse_writes(manager)
+        await made.submit("job-0", 5)
+        await made.submit("job-1", 5)
+        await asyncio.sleep(30)
+        _answer_after(recorder, 1)
+        await made.client.cancel("job-0")
+        while len(await made.workloads()) == 2:
+            await asyncio.sleep(0.1)
+    async with made.manager() as manager:
+        await asyncio.sleep(5)
+        assert _gaps(manager) == 1
+        assert [(each.job, each.state) for each in await made.client.history()] == [("job-1", "Succeeded")]
+    async with made.manager() as manager:
+        await asyncio.sleep(5)
+        assert _gaps(manager) == 0
+
+
+@scenario
+async def test_a_record_that_is_left_out_because_of_its_number_is_counted_once(made: World) -> None:
+    """Of the first job an earlier state is stored: the next manager finds it, without the Workload."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history_recorder, "UNSAVED_MAX", 1)
+        async with made.manager() as manager:
+            await made.submit("job-0", 1000)
+            await asyncio.sleep(5)
+            await _refuse_writes(manager)
+            await made.client.cancel("job-0")
+            for number in (1, 2, 3):
+                await made.submit(f"job-{number}", 1000)
+            for number in (1, 2, 3):
+                await made.client.cancel(f"job-{number}")
+            await asyncio.sleep(30)
+            now = _gaps(manager)
+    async with made.manager() as manager:
+        await asyncio.sleep(5)
+        later = _gaps(manager)
+        assert [(each.job, each.state) for each in await made.client.history()] == [("job-0", "Unknown")]
+    assert (now, later) == (2, 2)
+
+
+@scenario
+async def test_a_write_that_is_answered_after_its_workload_is_gone_begins_no_record(made: World) -> None:
+    async with made.manager() as manager:
+        recorder = manager.history
+        assert recorder is not None
+        await made.submit("train", 1000)
+        await asyncio.sleep(5)
+        (workload,) = manager.informers.workloads.unordered()
+        await made.client.cancel("train")
+        await asyncio.sleep(30)
+        assert await made.workloads() == []
+        revision = str(int(workload.metadata.resource_version) + 1000)
+        late = replace(workload, metadata=replace(workload.metadata, resource_version=revision))
+        recorder.observe(late)
+        await recorder.commit(late, is_deleted=False)
+        await asyncio.sleep(5)
+        assert [each.state for each in await made.client.history()] == ["Cancelled"]
+        assert recorder.record_of(workload.metadata.uid) is None
+    async with made.manager() as manager:
+        await asyncio.sleep(5)
+        assert _gaps(manager) == 0
+
+
 @scenario
 async def test_a_file_that_is_damaged_at_start_is_kept_and_a_new_history_begins(made: World) -> None:
     made.path.write_bytes(b"SQLite format 3\0" + b"damaged" * 1000)
@@ -427,6 +628,21 @@ async def test_a_file_that_is_no_history_stops_the_history_and_not_the_queue(mad
     assert not list(made.path.parent.glob("*damaged*"))
 
 
+def _damage(manager: Manager) -> None:
+    """Overwrite all but the first page of the file that a manager uses."""
+    assert manager.history is not None
+    store = manager.history._store
+    assert store is not None
+    assert store.path is not None
+    store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    store._connection.execute("PRAGMA mmap_size = 0")
+    with store.path.open("r+b") as file:
+        file.seek(8192)
+        file.write(b"\xff" * (store.path.stat().st_size - 8192))
+        os.fsync(file.fileno())
+    store._connection.execute("PRAGMA shrink_memory")
+
+
 @scenario
 async def test_a_file_that_is_damaged_while_it_is_used_is_replaced_by_one_with_all_present_workloads(
     made: World,
@@ -434,21 +650,46 @@ async def test_a_file_that_is_damaged_while_it_is_used_is_replaced_by_one_with_a
     async with made.manager() as manager:
         await made.submit("first", 10_000)
         await asyncio.sleep(5)
-        recorder = manager.history
-        assert recorder is not None
-        assert recorder._store is not None
-        recorder._store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        recorder._store._connection.execute("PRAGMA mmap_size = 0")
-        with made.path.open("r+b") as file:
-            file.seek(8192)
-            file.write(b"\xff" * (made.path.stat().st_size - 8192))
-            os.fsync(file.fileno())
-        recorder._store._connection.execute("PRAGMA shrink_memory")
+        _damage(manager)
         await made.submit("second", 10_000)
         await asyncio.sleep(60)
         found = await made.client.history()
     assert sorted(record.job for record in found) == ["first", "second"]
     assert len(list(made.path.parent.glob("history.db.damaged-*"))) == 1
+
+
+@scenario
+async def test_a_file_that_is_damaged_during_the_first_look_is_replaced_once(made: World) -> None:
+    async with made.manager():
+        await made.submit("holder", 10_000, cpu=8)
+        for number in range(4):
+            await made.submit(f"waits-{number}", 10, cpu=8)
+
+    async def slowly(items: Iterable[T]) -> AsyncIterator[T]:
+        for item in items:
+            yield item
+            await asyncio.sleep(2)
+
+    errors: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history_recorder, "in_turns", slowly)
+        patch.setattr(history_recorder.log, "error", lambda message, *values: errors.append(message % values))
+        async with made.manager() as manager:
+            assert manager.history is not None
+            assert not manager.history.opened.is_set()
+            _damage(manager)
+            await made.client.cancel("waits-3")
+            await asyncio.sleep(60)
+            states = {each.job: each.state for each in await made.client.history()}
+    assert states == {
+        "holder": "Running",
+        **{f"waits-{number}": "Waiting" for number in range(3)},
+        "waits-3": "Cancelled",
+    }
+    assert [error.partition(":")[0] for error in errors] == [
+        "the history cannot be written, and is kept in memory",
+        "the history is damaged",
+    ]
 
 
 @scenario
@@ -639,6 +880,44 @@ async def test_a_disk_that_hangs_delays_a_finalizer_no_longer_than_the_bound(mad
         hangs.set()
         await asyncio.sleep(5)
         assert (await made.record("train")).state == "Succeeded"
+
+
+@scenario
+async def test_a_disk_that_hangs_delays_a_deletion_no_longer_than_the_bound(made: World) -> None:
+    """[HI6] The first one also does not wait for the note of what is at risk, and later ones do not wait."""
+    async with made.manager() as manager:
+        recorder = manager.history
+        assert recorder is not None
+        hangs = asyncio.Event()
+
+        async def hanging(work: Callable[[], Any]) -> Any:
+            await hangs.wait()
+            return work()
+
+        recorder._work = hanging
+        for name in ("first", "second", "third"):
+            await made.submit(name, 1000)
+        took: list[float] = []
+        loop = asyncio.get_running_loop()
+        for name in ("first", "second", "third"):
+            record = next(each for each in recorder.present().values() if each.job == name)
+            gone = asyncio.Event()
+
+            def look(change: Any, uid: str = record.uid, gone: asyncio.Event = gone) -> None:
+                if change.new is None and change.old.metadata.uid == uid:
+                    gone.set()
+
+            manager.informers.workloads.add_handler(look)
+            began = loop.time()
+            await made.api.delete(WORKLOADS, record.name, "default")
+            await gone.wait()
+            took.append(loop.time() - began)
+        assert took[0] <= history_recorder.COMMIT_SECONDS + 0.5
+        assert max(took[1:]) <= 0.5
+        hangs.set()
+        await asyncio.sleep(10)
+        states = [each.state for each in await made.client.history()]
+        assert sorted(states) == [*["Cancelled"] * 3, *["Running"] * 3], "each job has a new Workload"
 
 
 @scenario

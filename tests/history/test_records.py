@@ -206,6 +206,36 @@ def test_a_clock_that_is_set_back_makes_no_time_negative() -> None:
     assert record.ended >= (record.attempts[-1].released or 0)
 
 
+def test_a_job_that_ends_while_it_is_evicted_has_a_known_duration() -> None:
+    """[HI17] Its end is earlier than the release of its quota, which waited for its pods, and the clock is right."""
+    life = Life()
+    states = [(life.started(0), 0), (life.evicted(30), 30), (life.released(60), 60), (life.finished(40), 61)]
+    record = fold(*states)
+    assert (record.ran(0), record.waited(0), record.ended, record.inexact) == (60, 0, START + 60, False)
+
+
+def test_a_job_that_is_deleted_while_it_is_evicted_has_a_known_duration() -> None:
+    life = Life()
+    states = [(life.started(0), 0), (life.evicted(30), 30), (life.deleting(40), 40), (life.released(60), 60)]
+    record = records.gone(fold(*states), life.workload, START + 61)
+    assert (record.ran(0), record.waited(0), record.ended, record.inexact) == (60, 0, START + 60, False)
+
+
+def test_a_job_whose_end_is_seen_after_its_next_reservation_has_a_known_duration() -> None:
+    """It is not admitted again."""
+    life = Life()
+    life.started(0)
+    states = [(life.evicted(30), 30), (life.released(60), 60), (life.reserved(80), 80), (life.finished(40), 81)]
+    record = fold(*states)
+    assert (record.ran(0), record.ended, record.inexact) == (60, START + 80, False)
+
+
+def test_an_end_before_the_last_admission_shows_that_the_clock_was_set_back() -> None:
+    life = Life()
+    states = [(life.started(0), 0), (life.evicted(30), 30), (life.released(60), 60), (life.started(80), 80)]
+    assert fold(*states, (life.finished(20), 81)).inexact
+
+
 def test_a_second_reservation_in_the_same_second_is_another_attempt() -> None:
     life = Life()
     states = [(life.started(5), 5), (life.evicted(5), 5), (life.released(5), 5), (life.started(5), 5)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from pykueue.history.store import (
     HistoryStore,
     HistoryStoreError,
     NewerStoreError,
+    RecordsAtRisk,
     StoredForecast,
     StoredScores,
     set_aside,
@@ -333,6 +335,30 @@ def test_the_lock_of_another_manager_is_not_removed(tmp_path: Path) -> None:
     with pytest.raises(ForeignStoreError):
         HistoryStore(path)
     assert lock.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "noted"),
+    [
+        (b"", RecordsAtRisk(0, 0)),
+        (b"0000000000000000003", RecordsAtRisk(3, 0)),  # an earlier version wrote one number
+        (b"0000000000000000003 0000000000000000070", RecordsAtRisk(3, 70)),
+        (b"0000000000000000003 000", RecordsAtRisk(3, 0)),
+        (b"3 7\n", RecordsAtRisk(0, 0)),
+    ],
+)
+def test_records_at_risk_are_noted_in_the_file_of_the_lock(
+    tmp_path: Path, content: bytes, noted: RecordsAtRisk
+) -> None:
+    path, lock = tmp_path / "history.db", tmp_path / "history.db.lock"
+    lock.write_bytes(content)
+    with contextlib.closing(HistoryStore(path)) as store:
+        assert store.noted_before == noted
+        space = lock.stat().st_size
+        store.note_risk(RecordsAtRisk(50_000, 2))
+        assert lock.stat().st_size == space
+    with contextlib.closing(HistoryStore(path)) as store:
+        assert store.noted_before == RecordsAtRisk(50_000, 2)
 
 
 def test_a_history_without_the_number_of_its_layout_is_damaged(tmp_path: Path, store: HistoryStore) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -23,15 +24,22 @@ from kubemachinery.client.informer import Informer, InformerEvent
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
 from kubemachinery.turns import in_turns
-from pykueue.api import kube, kueue
+from pykueue.api import kube, kueue, labels
 from pykueue.history import records, retention
 from pykueue.history import store as stores
 from pykueue.history.learning import RunTimes
 from pykueue.history.records import Seconds, WorkloadRecord
 from pykueue.history.retention import ClockLook
-from pykueue.history.store import DamagedStoreError, HistoryStore, HistoryStoreError, MovedStoreError
+from pykueue.history.store import (
+    NOTHING_AT_RISK,
+    DamagedStoreError,
+    HistoryStore,
+    HistoryStoreError,
+    MovedStoreError,
+    RecordsAtRisk,
+)
 from pykueue.history.trouble_records import TroubleKey, TroubleRecord
-from pykueue.lifecycle import variants
+from pykueue.lifecycle import states, variants
 
 log = logging.getLogger(__name__)
 
@@ -129,17 +137,19 @@ class HistoryRecorder:
         # Those of variants are not stored: their parent has their admission, and is the record of the job [HI5].
         self._variants: dict[str, WorkloadRecord] = {}
         self._unsaved: dict[str, WorkloadRecord] = {}
+        self._saving: dict[str, WorkloadRecord] = {}  # the batch that is being stored
         self._unsaved_troubles: dict[tuple[TroubleKey, Seconds], TroubleRecord] = {}
         # The last states of Workloads that were deleted before the store could be read.
         self._missed: dict[str, tuple[kueue.Workload, Seconds]] = {}
         # Workloads that ended before the watch of pods showed an exit code, by the UIDs that own their pods.
         self._without_exit_code: dict[str, kueue.Workload] = {}
-        # Workloads of which no record is stored, and those of them that are deleted: if this process is killed, only
-        # their number is known to the next one [HI16].
+        # Workloads of which no record is stored; of them those that are deleted, and those that our finalizer does not
+        # hold. If this process is killed, only their numbers are known to the next one [HI16].
         self._never_stored: set[str] = set()
-        self._at_risk: set[str] = set()
-        self._noted = 0
-        self._is_noting = False
+        self._deleted: set[str] = set()
+        self._released: set[str] = set()
+        self._noted = NOTHING_AT_RISK
+        self._noting: asyncio.Future[bool] | None = None
         self._risk_changed = asyncio.Event()
         # By how many seconds the system clock was ahead of the monotonic clock: now, and when the last time of each
         # record was recorded.
@@ -148,6 +158,8 @@ class HistoryRecorder:
         self._run_times = RunTimes()
         self._is_reading = False
         self._is_failing = False
+        # Whether the store has not answered for as long as a finalizer waits.
+        self._is_hanging = False
         self._is_clock_ahead = False
         self._has_work = asyncio.Event()
         self._is_urgent = asyncio.Event()
@@ -168,7 +180,7 @@ class HistoryRecorder:
 
     def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
         if change.new is not None:
-            self.observe(change.new)
+            self._observe(change.new)
         elif change.old is not None:
             self._gone(change.old)
 
@@ -180,7 +192,16 @@ class HistoryRecorder:
                     self.observe(workload)
 
     def observe(self, workload: kueue.Workload) -> None:
-        """Record a state that was read or written."""
+        """Record a state that was written. The answer to a write may come after the deletion of its Workload was seen,
+        which ended the record."""
+        if self._is_present(workload):
+            self._observe(workload)
+
+    def _is_present(self, workload: kueue.Workload) -> bool:
+        shown = self._workloads.get(workload.metadata.name, workload.metadata.namespace)
+        return shown is not None and shown.metadata.uid == workload.metadata.uid
+
+    def _observe(self, workload: kueue.Workload) -> None:
         if not self._is_reading:
             return
         uid, before = workload.metadata.uid, self._records.get(workload.metadata.uid)
@@ -214,7 +235,7 @@ class HistoryRecorder:
             if len(self._missed) > UNSAVED_MAX:
                 del self._missed[next(iter(self._missed))]
             return
-        self.observe(last)
+        self._observe(last)
         self._note_exit_code(last, is_known=True)  # none comes any more
         record = self._records.pop(uid, None)
         if record is not None and record.is_open:
@@ -243,22 +264,35 @@ class HistoryRecorder:
 
     def _note_risk(self, uid: str) -> None:
         """Note that the object of a Workload is deleted, so that its record cannot be made again from it."""
-        if uid in self._never_stored and uid not in self._at_risk:
-            self._at_risk.add(uid)
+        if uid in self._never_stored:
+            self._deleted.add(uid)
+            self._released.discard(uid)
             self._risk_changed.set()
 
     async def _keep_risk(self) -> None:
-        """Keep the number of records that would be lost in the store, unless that is being done."""
-        store, count = self._store, len(self._at_risk)
-        if store is None or count == self._noted or self._is_noting:
-            return
-        self._noted, self._is_noting = count, True
+        """Keep the numbers of records that are at risk at the time of the call in the store, if it has others."""
+        for _ in range(2):  # what is being written may have been counted before
+            noting = self._noting
+            if noting is None or noting.done():
+                store, risk = self._store, RecordsAtRisk(len(self._deleted), len(self._released))
+                if store is None or risk == self._noted:
+                    return
+                noting = self._noting = asyncio.ensure_future(self._write_risk(store, risk))
+            await asyncio.wait([noting])
+            if not noting.result():
+                return
+
+    async def _write_risk(self, store: HistoryStore, risk: RecordsAtRisk) -> bool:
+        """Write the numbers; return whether they are written."""
         try:
-            await self._work(lambda: store.note_unsaved(count))
+            await self._work(lambda: store.note_risk(risk))
         except HistoryStoreError as error:
             log.error("the number of records that are not stored cannot be kept: %s", error)
+            return False
         finally:
-            self._is_noting = False
+            self._is_hanging = False
+        self._noted = risk
+        return True
 
     def _save_soon(self, record: WorkloadRecord, *, is_new_end: bool = False) -> None:
         self._unsaved[record.uid] = record
@@ -305,23 +339,32 @@ class HistoryRecorder:
 
         The wait is bounded, and there is none while the store fails: queueing does not depend on the history.
         """
-        if not self._is_reading:
+        if not self._is_reading or not self._is_present(workload):
             return
-        self.observe(workload)
-        record = self._records.get(workload.metadata.uid)
+        self._observe(workload)
+        uid, record = workload.metadata.uid, self._records.get(workload.metadata.uid)
         if record is not None and record.is_open and is_deleted:
             record = self._compared_with_clock(record, records.gone(record, workload, self._now()))
             self._records[record.uid] = record
             self._save_soon(record, is_new_end=True)
-        if workload.metadata.uid in self._unsaved and not self._is_failing:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + COMMIT_SECONDS
+        if (uid in self._unsaved or uid in self._saving) and not self._is_failing:
             await self._wait_until_saved()
-        if self._is_failing and (is_deleted or workload.metadata.deletion_timestamp is not None):
-            self._note_risk(workload.metadata.uid)
-            await asyncio.wait([asyncio.ensure_future(self._keep_risk())], timeout=COMMIT_SECONDS)
+        if self._is_failing and uid in self._never_stored and uid in self._records:
+            # From now on it may be deleted at any moment, with its job or by a user.
+            self._released.add(uid)
+            self._risk_changed.set()
+            if not self._is_hanging:
+                kept = asyncio.ensure_future(self._keep_risk())
+                await asyncio.wait([kept], timeout=until - loop.time())
+                self._is_hanging = not kept.done()
 
     async def _wait_until_saved(self) -> None:
+        """Return when a batch that begins now is stored, or cannot be."""
         if self._saved is None:
             self._saved = asyncio.get_running_loop().create_future()
+        self._has_work.set()
         self._is_urgent.set()
         _, late = await asyncio.wait([self._saved], timeout=COMMIT_SECONDS)
         if late and not self._is_failing:
@@ -348,7 +391,7 @@ class HistoryRecorder:
     @property
     def not_stored(self) -> int:
         """How many records an answer lacks, or has in an older state, because the store fails."""
-        return len(self._unsaved) if self._is_failing else 0
+        return len({*self._saving, *self._unsaved}) if self._is_failing else 0
 
     @property
     def troubles_not_stored(self) -> int:
@@ -376,7 +419,7 @@ class HistoryRecorder:
     def present(self) -> dict[str, WorkloadRecord]:
         """The records that may differ from what is stored, or may still change: those of all present Workloads, and
         those that are not saved yet."""
-        return {**self._records, **self._unsaved}
+        return {**self._records, **self._saving, **self._unsaved}
 
     def lasted_seconds(self, observed: WorkloadRecord) -> int:
         """How long a Workload has lasted in one attempt, also in those before its present one [RT13]."""
@@ -432,6 +475,7 @@ class HistoryRecorder:
         store, waiting = self._store, self._saved
         batch, self._unsaved, self._saved = self._unsaved, {}, None
         troubles, self._unsaved_troubles = self._unsaved_troubles, {}
+        self._saving = batch
         self._has_work.clear()
         self._is_urgent.clear()
         try:
@@ -445,6 +489,9 @@ class HistoryRecorder:
         except HistoryStoreError as error:
             self._failed(error, batch)
             self._unsaved_troubles = {**troubles, **self._unsaved_troubles}
+            # The next attempt is not waited for.
+            _wake(self._saved)
+            self._saved = None
             if isinstance(error, DamagedStoreError):
                 await self._set_aside()
             elif isinstance(error, MovedStoreError):
@@ -454,24 +501,26 @@ class HistoryRecorder:
             self._unsaved_troubles = {**troubles, **self._unsaved_troubles}
             raise
         finally:
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
+            self._saving = {}
+            self._is_hanging = False
+            _wake(waiting)
 
     def _stored(self, batch: Iterable[str]) -> None:
-        self._never_stored.difference_update(batch)
-        self._at_risk.difference_update(batch)
+        for each in (self._never_stored, self._deleted, self._released):
+            each.difference_update(batch)
 
     def _failed(self, error: HistoryStoreError, batch: dict[str, WorkloadRecord]) -> None:
         """Keep what could not be saved: all live Workloads, and a bounded number of deleted ones."""
         if not self._is_failing:
             log.error("the history cannot be written, and is kept in memory: %s", error)
         self._is_failing = True
-        self._unsaved = {**batch, **self._unsaved}
+        self._unsaved, self._saving = {**batch, **self._unsaved}, {}
         deleted = [uid for uid in self._unsaved if uid not in self._records]
         for uid in deleted[: max(0, len(deleted) - UNSAVED_MAX)]:
             del self._unsaved[uid]
-            self._stored((uid,))  # it is counted now
-            self._count_gaps(1)
+            if uid in self._never_stored:  # otherwise the next manager finds its record without its object [HI7]
+                self._stored((uid,))
+                self._count_gaps(1)
         self._has_work.set()
 
     async def _open(self) -> bool:
@@ -491,15 +540,16 @@ class HistoryRecorder:
             self._note_problem(error)
             return False
         if not self._is_reading:
-            self._begin(known, store.lost_before)
-            self._store, self._noted = store, store.lost_before  # from here on, what is recorded is saved if this ends
+            self._begin(known, store.noted_before)
+            self._store, self._noted = store, store.noted_before  # from here on, what is recorded is saved if this ends
+            await self._keep_risk()  # what was lost is counted now, and not again by the next manager
             await self._observe_all()
-            if not self.is_open:
-                return False  # damaged meanwhile
+            if self._store is not store:
+                return self.is_open  # damaged meanwhile
         else:
             # A new file after a damaged one: the records of all live Workloads belong into it.
             self._unsaved = {**self._records, **self._unsaved}
-            self._never_stored = set(self._unsaved)
+            self._noted = store.noted_before
             self._has_work.set()
         self._store, self._problem = store, ""
         self.opened.set()
@@ -513,17 +563,21 @@ class HistoryRecorder:
         self._file = HistoryStore(self._options.path)
         return self._file
 
-    def _begin(self, known: dict[str, WorkloadRecord], lost_before: int) -> None:
-        """Go on from the stored records, with the ends of Workloads that were deleted since. `lost_before`: how many
-        records the process before this one had and could not store."""
+    def _begin(self, known: dict[str, WorkloadRecord], noted: RecordsAtRisk) -> None:
+        """Go on from the stored records, with the ends of Workloads that were deleted since. `noted`: what the process
+        before this one had and could not store."""
         self._is_reading = True
+        # Of those without a finalizer, the ones that still exist are recorded again.
+        self._released = {uid for uid in self._deletable() if uid not in known}
+        lost_before = noted.deleted + max(0, noted.released - len(self._released))
         live = {each.metadata.uid for each in self._workloads.unordered() if variants.parent_of(each) is None}
         self._records = {uid: record for uid, record in known.items() if uid in live or uid in self._missed}
         for last, seen in self._missed.values():
-            self.observe(last)
+            self._observe(last)
             record = self._records.pop(last.metadata.uid)
             if record.is_open:
                 self._save_soon(records.gone(record, last, seen), is_new_end=True)
+            self._note_risk(record.uid)
         gone = [record for uid, record in known.items() if uid not in live and uid not in self._missed]
         for record in gone:
             # The finalizer was removed by another program while no manager ran [HI7].
@@ -536,6 +590,14 @@ class HistoryRecorder:
             self._count_gaps(lost_before)
         self._missed.clear()
 
+    def _deletable(self) -> Iterator[str]:
+        """The UIDs of present Workloads that our finalizer does not hold, or not for long."""
+        for each in self._workloads.unordered():
+            is_held = labels.RESOURCE_IN_USE_FINALIZER in each.metadata.finalizers
+            is_over = each.metadata.deletion_timestamp is not None or states.is_finished(each)
+            if variants.parent_of(each) is None and (is_over or not is_held):
+                yield each.metadata.uid
+
     async def _observe_all(self) -> None:
         """Record the states of all Workloads as they are now. Other tasks run meanwhile, and events of the watch are
         recorded, too: a state that was recorded already changes nothing. What a finalizer waits for is saved at once.
@@ -543,7 +605,7 @@ class HistoryRecorder:
         async for each in in_turns(self._workloads.unordered()):
             workload = self._workloads.get(each.metadata.name, each.metadata.namespace)
             if workload is not None:
-                self.observe(workload)
+                self._observe(workload)
             if self._is_urgent.is_set() and not self._is_failing:
                 await self._save()
 
@@ -559,8 +621,8 @@ class HistoryRecorder:
 
     async def _set_aside(self) -> None:
         """Move a damaged file away; the next attempt to open begins a new one."""
-        path, self._store = self._options.path, None
-        self.opened.clear()
+        path = self._options.path
+        self._lose_file()
         assert path is not None, "a store in memory is never damaged"
         stamp = meta.format_time(self._clock.now()).replace(":", "")
 
@@ -590,11 +652,21 @@ class HistoryRecorder:
             return  # with the next batch
         if is_restored:
             log.error("the history %s is written again, with all its records", self._options.path)
+            self._store = None
+            self.opened.clear()
         else:
             log.error("another file is in the place of the history %s, and is used from now on", self._options.path)
+            self._lose_file()
+        await self._open()
+
+    def _lose_file(self) -> None:
+        """Go on without the stored records, until a new file is open."""
         self._store = None
         self.opened.clear()
-        await self._open()
+        deletable = set(self._deletable())
+        self._never_stored = {*self._records, *self._unsaved}
+        self._deleted = self._never_stored.difference(self._records)
+        self._released = deletable.intersection(self._records)
 
     async def _purge_regularly(self) -> None:
         """Delete records after their retention, a bounded number at a time [HI10]."""
@@ -663,23 +735,25 @@ class HistoryRecorder:
         self._unsaved.clear()
         self._unsaved_troubles.clear()
         self._offsets.clear()
-        lost = len(self._at_risk.difference(record.uid for record in rows))
         self._never_stored.clear()
-        self._at_risk.clear()
+        deleted, self._deleted = self._deleted, set()
+        released, self._released = self._released, set()
 
         def finish() -> None:
             store, self._file = self._file, None
             if store is None:
                 return
+            stored: set[str] = set()
             try:
                 if is_read:
-                    _save_in_parts(store, rows, troubles)
-                    store.note_unsaved(lost)
+                    _save_in_parts(store, rows, troubles, stored)
                 store.put_back()
             except HistoryStoreError as error:
-                log.error("%d records are not stored: %s", len(rows), error)
+                log.error("%d records are not stored: %s", len(rows) - len(stored), error)
             finally:
-                store.close()
+                with closing(store), suppress(HistoryStoreError):
+                    if is_read:
+                        store.note_risk(RecordsAtRisk(len(deleted - stored), len(released - stored)))
 
         done, _ = await asyncio.wait([asyncio.ensure_future(self._work(finish))], timeout=COMMIT_SECONDS)
         if not done:
@@ -692,11 +766,25 @@ def _save_in_place(store: HistoryStore, rows: Sequence[WorkloadRecord], troubles
     _save_in_parts(store, rows, troubles)
 
 
-def _save_in_parts(store: HistoryStore, rows: Sequence[WorkloadRecord], troubles: Sequence[TroubleRecord] = ()) -> None:
+def _save_in_parts(
+    store: HistoryStore,
+    rows: Sequence[WorkloadRecord],
+    troubles: Sequence[TroubleRecord] = (),
+    stored: set[str] | None = None,
+) -> None:
+    """Save in transactions of a bounded size; add the UIDs of what is saved to `stored`."""
     for start in range(0, len(rows), _BATCH_ROWS):
-        store.save(rows[start : start + _BATCH_ROWS])
+        part = rows[start : start + _BATCH_ROWS]
+        store.save(part)
+        if stored is not None:
+            stored.update(record.uid for record in part)
     for start in range(0, len(troubles), _BATCH_ROWS):
         store.save_troubles(troubles[start : start + _BATCH_ROWS])
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
 
 
 def _known(store: HistoryStore, uids: Iterable[str]) -> dict[str, WorkloadRecord]:

@@ -299,8 +299,11 @@ def _ended(record: WorkloadRecord, at: Seconds, outcome: Outcome) -> WorkloadRec
         at = max(at, last.reserved if last.admitted is None else last.admitted)
         attempts = (*attempts[:-1], _closed(last, at, DELETED if outcome is Outcome.CANCELLED else FINISHED))
     at = max(at, record.submitted, *(each.released or 0 for each in attempts))
-    # An end before the beginning shows that the clock was set back, although no process saw that [HI17].
-    inexact = record.inexact or at - shown > CLOCK_SET_SECONDS
+    # An end before the last start shows that the clock was set back, although no process saw that [HI17]. One before
+    # the last release does not: the quota of an eviction is released when the pods are gone, and the job may have ended
+    # or been deleted before.
+    began = max((each.admitted for each in attempts if each.admitted is not None), default=record.submitted)
+    inexact = record.inexact or began - shown > CLOCK_SET_SECONDS
     return replace(record, attempts=attempts, ended=at, outcome=outcome, inexact=inexact)
 
 

@@ -140,6 +140,17 @@ class StoredForecast(NamedTuple):
     counts_for_p90: bool
 
 
+class RecordsAtRisk(NamedTuple):
+    """How many records are not stored of Workloads that are deleted, and of those that no finalizer of ours holds:
+    these may be deleted at any moment, also while no manager runs."""
+
+    deleted: int
+    released: int
+
+
+NOTHING_AT_RISK: Final = RecordsAtRisk(0, 0)
+
+
 class HistoryStoreError(PykueueError):
     """The store cannot be used; the message is a sentence for the operator."""
 
@@ -185,8 +196,8 @@ class HistoryStore:
                     os.unlink(_lock_path(path))
             self._unlock()
             raise
-        # How many records were lost with the process that used the file before.
-        self.lost_before = _read_count(self._lock) if self._lock is not None else 0
+        # What the process that used the file before could not store.
+        self.noted_before = _read_note(self._lock) if self._lock is not None else NOTHING_AT_RISK
         self._identity = None if path is None else _identity(path)
         self._words: dict[str, int] = {}
         self._texts: dict[int, str] = {}
@@ -203,13 +214,12 @@ class HistoryStore:
             os.close(self._lock)
             self._lock = None
 
-    def note_unsaved(self, count: int) -> None:
-        """Keep how many records would be lost if this process were killed: those of deleted Workloads that cannot be
-        stored. The number is written over the one before it, in the file of the lock: this needs no space on the disk.
-        """
+    def note_risk(self, risk: RecordsAtRisk) -> None:
+        """Keep how many records would be lost if this process were killed. The numbers are written over those before
+        them, in the file of the lock: this needs no space on the disk."""
         if self._lock is not None:
             with _reported(self.path):
-                _write_count(self._lock, count)
+                _write_note(self._lock, risk)
 
     # --- The place of the file ----------------------------------------------------------------------------------------
 
@@ -897,19 +907,25 @@ def _take_lock(path: Path) -> tuple[int, bool]:
     return descriptor, is_new
 
 
-# The content of the file of the lock: a number of this many digits.
+# The content of the file of the lock: numbers of this many digits. An earlier version wrote the first one only.
 _DIGITS: Final = 19
+_NOTE_BYTES: Final = len(RecordsAtRisk._fields) * (_DIGITS + 1) - 1
 
 
-def _read_count(lock: int) -> int:
-    """Return the number in the file of the lock, and make space for it where there is none yet."""
+def _read_note(lock: int) -> RecordsAtRisk:
+    """Return what is noted in the file of the lock, and make space for it where there is none yet."""
+    found = NOTHING_AT_RISK
     with suppress(OSError):
-        text = os.pread(lock, _DIGITS, 0)
-        if len(text) == _DIGITS:
-            return int(text) if text.isdigit() else 0
-        _write_count(lock, 0)
-    return 0
+        text = os.pread(lock, _NOTE_BYTES, 0)
+        found = RecordsAtRisk(_number(text[:_DIGITS]), _number(text[_DIGITS + 1 :]))
+        if len(text) < _NOTE_BYTES:
+            _write_note(lock, found)
+    return found
 
 
-def _write_count(lock: int, count: int) -> None:
-    os.pwrite(lock, b"%0*d" % (_DIGITS, count), 0)
+def _number(digits: bytes) -> int:
+    return int(digits) if len(digits) == _DIGITS and digits.isdigit() else 0
+
+
+def _write_note(lock: int, risk: RecordsAtRisk) -> None:
+    os.pwrite(lock, b" ".join(b"%0*d" % (_DIGITS, number) for number in risk), 0)
