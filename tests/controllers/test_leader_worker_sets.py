@@ -96,17 +96,18 @@ async def test_scaling_creates_and_deletes_workloads(env: Environment) -> None:
 
 
 async def test_workload_without_owner_references_is_adopted_and_follows_the_set(env: Environment) -> None:
-    """[LW10]"""
+    """[LW10] Without the label of its owner: with it, it is an orphan as well, and may be finished first [LC92]."""
     async with env.manager(**MANAGER):
         made = await leader_worker_set_of(env, replicas=1)
         (workload,) = await until_workloads(env, 1)
         name = workload["metadata"]["name"]
         await until_started(env, await group_pod(env, 0, 0), await group_pod(env, 0, 1))
-        await env.patch("Workload", name, {"metadata": {"ownerReferences": None}})
+        await env.patch("Workload", name, {"metadata": {"ownerReferences": None, "labels": {labels.JOB_UID: None}}})
 
         async def is_adopted() -> bool:
-            owners = get(await env.read("Workload", name), "metadata", "ownerReferences") or []
-            return made["metadata"]["uid"] in {owner["uid"] for owner in owners} and len(owners) == 3
+            metadata, uid = get(await env.read("Workload", name), "metadata"), made["metadata"]["uid"]
+            owners = {owner["uid"] for owner in metadata.get("ownerReferences") or []}
+            return uid in owners and len(owners) == 3 and get(metadata, "labels", labels.JOB_UID) == uid
 
         await env.until(is_adopted)
         await env.until_condition(name, "Admitted", "True/Admitted")
