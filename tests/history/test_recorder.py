@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from history.recorded_world import WORKLOADS, RecordedWorld, chosen_settings, recorded_server, scenario_in
 from kubemachinery import meta
-from kubemachinery.client.errors import ApiError
+from kubemachinery.client.errors import ApiError, Conflict
 from pykueue.api import kube, kueue, registry
 from pykueue.client import job_history
 from pykueue.client.job_history import HistoryRequest
@@ -30,6 +30,7 @@ from pykueue.history.learning import runs_of
 from pykueue.history.records import WorkloadRecord
 from pykueue.history.retention import TRIED_SECONDS, ClockLook
 from pykueue.history.store import HistoryStore
+from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
 
 T = TypeVar("T")
 
@@ -556,6 +557,24 @@ async def test_a_write_that_is_answered_after_its_workload_is_gone_begins_no_rec
     async with made.manager() as manager:
         await asyncio.sleep(5)
         assert _gaps(manager) == 0
+
+
+@scenario
+async def test_the_record_of_a_workload_whose_deletion_is_refused_goes_on(made: World) -> None:
+    """[HI6] Another client has changed it since it was read."""
+    async with made.manager() as manager:
+        await made.submit("train", 60)
+        await asyncio.sleep(20)
+        (workload,) = manager.informers.workloads.unordered()
+        await made.api.patch(WORKLOADS, workload.metadata.name, {"metadata": {"labels": {"a": "b"}}}, "default")
+        changes = (RemoveFinalizer(), DeleteWorkload())
+        with pytest.raises(Conflict):
+            await manager.writer.workload(workload, changes, "test", made.clock.now())
+        await asyncio.sleep(60)
+        record = await made.record("train")
+    assert (record.state, record.ran_seconds, record.exit_code) == ("Succeeded", 60, 0)
+    async with made.manager():
+        assert await used_seconds(made) == [("cpu", "60")]
 
 
 @scenario
