@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from jobs.job_harness import OPTIONS, JobHarness, batch_job, flavor
 from pykueue.api import kueue, labels
-from pykueue.api.conditions import FinishedReason
-from pykueue.lifecycle import finishing, states
+from pykueue.api.conditions import EvictedReason, FinishedReason
+from pykueue.lifecycle import eviction, finishing, states
 
 ELASTIC = {"annotations": {labels.ELASTIC_JOB: "true"}}
 
@@ -90,6 +90,36 @@ def test_replaced_slice_is_kept_until_it_is_deleted() -> None:
     harness.delete_workload(first.metadata.name).settle()
     assert first.metadata.name not in harness.workloads
     assert slices(harness) == [(5, False)]
+
+
+def test_a_job_that_is_preempted_while_a_larger_slice_waits_is_stopped_before_its_quota_is_released() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    first = next(iter(harness.workloads.values()))
+    harness._changed(
+        first.metadata.name, eviction.evict(first, EvictedReason.PREEMPTED, "Preempted by another", harness.now)
+    )
+    harness.settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert slices(harness) == [(2, True), (5, False)], "its pods still run"
+    harness.status(active=0).settle()
+    assert slices(harness) == [(5, False)]
+    (end,) = [each for each in harness.workloads[first.metadata.name].status.conditions if each.type == "Finished"]
+    assert end.reason == "WorkloadSliceReplaced"
+    del harness.workloads[first.metadata.name]
+    harness.admit().settle()
+    assert harness.job["spec"]["suspend"] is False
+
+
+def test_a_job_runs_on_if_the_larger_slice_that_waits_is_deactivated() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    second = newest(harness)
+    inactive = replace(second, spec=replace(second.spec, active=False))
+    harness.workloads[second.metadata.name] = inactive
+    message = "The workload is deactivated"
+    harness._changed(second.metadata.name, eviction.evict(inactive, EvictedReason.DEACTIVATED, message, harness.now))
+    harness.settle()
+    assert harness.job["spec"]["suspend"] is False
+    assert slices(harness) == [(2, True), (5, False)]
 
 
 def test_slices_that_nothing_needs_are_ended() -> None:

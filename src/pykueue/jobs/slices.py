@@ -40,6 +40,8 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
     living = [workload for workload in facts.workloads if not states.is_finished(workload)]
     if not living:
         return _last_finished(job, done)
+    if len(living) > 1 and (stopping := _stopping(job, living)) is not None:
+        return Matched(stopping)
     kept = _kept(living)
     ended = tuple(
         ChangeWorkload(workload, _ended(workload, living, now))
@@ -68,6 +70,8 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
     counts = tuple(asked.values())
     before = tuple(pod_set.count for pod_set in newest.spec.pod_sets)
     if counts == before:
+        if not job.is_suspended() and newest is not kept[0] and states.is_evicted(newest):
+            return ()  # deactivated before it had quota: the job runs on with the slice that it was to replace
         # A job that was scaled up before it was started starts with the quota that is reserved.
         return Matched(kept[0] if job.is_suspended() else newest)
     grows = any(after > count for after, count in zip(counts, before, strict=True))
@@ -92,6 +96,15 @@ def _has_finalizer(workload: Workload) -> bool:
 def _replaces(workload: Workload) -> str:
     """The slice, as `namespace/name`, that this one replaces."""
     return workload.metadata.annotations.get(labels.WORKLOAD_SLICE_REPLACEMENT_FOR, "")
+
+
+def _stopping(job: GenericJob, living: list[Workload]) -> Workload | None:
+    """The evicted slice whose quota is in use until its job has stopped, if no other slice has quota. Only then is it
+    finished for a larger one that waits."""
+    reserved = [each for each in living if states.is_reserved(each)]
+    if job.outcome() is not None or not all(map(states.is_evicted, reserved)):
+        return None
+    return reserved[-1] if reserved and (job.is_active() or not job.is_suspended()) else None
 
 
 def _kept(living: list[Workload]) -> list[Workload]:
