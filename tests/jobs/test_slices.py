@@ -110,6 +110,21 @@ def test_a_job_that_is_preempted_while_a_larger_slice_waits_is_stopped_before_it
     assert harness.job["spec"]["suspend"] is False
 
 
+def test_a_job_that_ends_while_it_is_preempted_ends_the_slice_with_which_it_ran() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    first = next(iter(harness.workloads.values()))
+    harness._changed(first.metadata.name, eviction.evict(first, EvictedReason.PREEMPTED, "Preempted", harness.now))
+    harness.status(conditions=[{"type": "Complete", "status": "True"}]).settle()
+    ends = [condition for each in harness.workloads.values() for condition in each.status.conditions]
+    assert [end.reason for end in ends if end.type == "Finished"] == ["Succeeded", "Succeeded"]
+
+
+def test_an_elastic_job_with_one_slice_is_stopped_when_it_is_preempted() -> None:
+    harness = elastic().evict().settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert slices(harness) == [(2, False)]
+
+
 def test_a_job_runs_on_if_the_larger_slice_that_waits_is_deactivated() -> None:
     harness = resized(elastic(), 5).status(active=2)
     second = newest(harness)
@@ -120,6 +135,42 @@ def test_a_job_runs_on_if_the_larger_slice_that_waits_is_deactivated() -> None:
     harness.settle()
     assert harness.job["spec"]["suspend"] is False
     assert slices(harness) == [(2, True), (5, False)]
+
+
+def test_a_job_is_stopped_if_its_slice_is_deleted_while_a_larger_one_waits() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    first = next(iter(harness.workloads))
+    harness.delete_workload(first).settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert slices(harness) == [(2, True), (5, False)], "its pods still run"
+    harness.status(active=0).settle()
+    assert slices(harness) == [(5, False)]
+    assert first not in harness.workloads
+
+
+def test_a_job_runs_on_if_the_larger_slice_that_waits_is_deleted() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    second = newest(harness).metadata.name
+    harness.delete_workload(second).settle()
+    assert harness.job["spec"]["suspend"] is False
+    assert slices(harness) == [(2, True), (5, False)], "another one is created"
+
+
+def test_a_deleted_slice_that_waits_and_that_another_program_holds_does_not_stop_its_job() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    second = newest(harness)
+    held = replace(second.metadata, finalizers=("another.program/finalizer",))
+    harness.workloads[second.metadata.name] = replace(second, metadata=held)
+    harness.delete_workload(second.metadata.name).settle()
+    assert harness.job["spec"]["suspend"] is False
+
+
+def test_the_only_slice_that_is_deleted_while_it_waits_is_that_of_its_job_until_it_is_gone() -> None:
+    harness = JobHarness(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None})).settle()
+    held = replace(harness.workload.metadata, finalizers=("another.program/finalizer",))
+    harness.workloads[held.name] = replace(harness.workload, metadata=held)
+    harness.delete_workload().settle()
+    assert slices(harness) == [(2, False)]
 
 
 def test_slices_that_nothing_needs_are_ended() -> None:

@@ -40,7 +40,13 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
     living = [workload for workload in facts.workloads if not states.is_finished(workload)]
     if not living:
         return _last_finished(job, done)
-    if len(living) > 1 and (stopping := _stopping(job, living)) is not None:
+    # The deletion of a slice without quota does not stop the job of another one.
+    gone = [each for each in living if workloads.is_deleting(each) and not states.is_reserved(each)]
+    if gone and len(gone) < len(living):
+        if released := tuple(ChangeWorkload(each, (RemoveFinalizer(),)) for each in gone if _has_finalizer(each)):
+            return released
+        living = [each for each in living if each not in gone]
+    if len(living) > 1 and (stopping := _stopping(living)) is not None:
         return Matched(stopping)
     kept = _kept(living)
     ended = tuple(
@@ -98,13 +104,12 @@ def _replaces(workload: Workload) -> str:
     return workload.metadata.annotations.get(labels.WORKLOAD_SLICE_REPLACEMENT_FOR, "")
 
 
-def _stopping(job: GenericJob, living: list[Workload]) -> Workload | None:
-    """The evicted slice whose quota is in use until its job has stopped, if no other slice has quota. Only then is it
-    finished for a larger one that waits."""
+def _stopping(living: list[Workload]) -> Workload | None:
+    """The slice that was evicted, or is deleted, and has its quota until its job has stopped, if no other slice has
+    quota. Only then is an evicted one finished for a larger one that waits."""
     reserved = [each for each in living if states.is_reserved(each)]
-    if job.outcome() is not None or not all(map(states.is_evicted, reserved)):
-        return None
-    return reserved[-1] if reserved and (job.is_active() or not job.is_suspended()) else None
+    is_over = all(states.is_evicted(each) or workloads.is_deleting(each) for each in reserved)
+    return reserved[-1] if reserved and is_over else None
 
 
 def _kept(living: list[Workload]) -> list[Workload]:
