@@ -173,6 +173,26 @@ def test_the_only_slice_that_is_deleted_while_it_waits_is_that_of_its_job_until_
     assert slices(harness) == [(2, False)]
 
 
+def test_a_job_that_grows_twice_while_it_stops_starts_with_the_slice_that_has_quota() -> None:
+    harness = resized(elastic(1), 2).status(active=1)
+    first = next(iter(harness.workloads.values()))
+    harness._changed(first.metadata.name, eviction.evict(first, EvictedReason.PREEMPTED, "Preempted", harness.now))
+    harness.settle()
+    second = newest(harness)
+    harness._changed(
+        first.metadata.name, finishing.finish(first, FinishedReason.WORKLOAD_SLICE_REPLACED, "", harness.now)
+    )
+    del harness.workloads[first.metadata.name]
+    harness.admit()
+    resized(harness, 5)
+    assert slices(harness) == [(2, True), (5, False)]
+    assert harness.events[-1] != "Started", "its pods still run"
+    harness.status(active=0).settle()
+    assert harness.events[-1] == "Started"
+    assert harness.job["spec"]["suspend"] is False
+    assert states.is_admitted(harness.workloads[second.metadata.name])
+
+
 def test_slices_that_nothing_needs_are_ended() -> None:
     harness = elastic()
     first = harness.workload

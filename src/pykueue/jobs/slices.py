@@ -76,10 +76,13 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
     counts = tuple(asked.values())
     before = tuple(pod_set.count for pod_set in newest.spec.pod_sets)
     if counts == before:
-        if not job.is_suspended() and newest is not kept[0] and states.is_evicted(newest):
+        # A job that was scaled up before it was started, or before it had stopped, starts with the quota that is
+        # reserved.
+        if job.is_suspended() or job.is_stopping():
+            return Matched(kept[0])
+        if newest is not kept[0] and states.is_evicted(newest):
             return ()  # deactivated before it had quota: the job runs on with the slice that it was to replace
-        # A job that was scaled up before it was started starts with the quota that is reserved.
-        return Matched(kept[0] if job.is_suspended() else newest)
+        return Matched(newest)
     grows = any(after > count for after, count in zip(counts, before, strict=True))
     if states.is_reserved(newest) and grows:
         return _grown(job, newest, facts, options)
