@@ -13,7 +13,7 @@ import pytest
 from controllers.conftest import Environment, template
 from controllers.test_metrics import page
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.errors import ApiError
+from kubemachinery.client.errors import ApiError, Unanswered
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
 from kubemachinery.unstructured import get
@@ -21,6 +21,7 @@ from pykueue import settings
 from pykueue.api import topology_encoding
 from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
+from pykueue.lifecycle import states
 
 
 async def _pod(env: Environment, name: str) -> None:
@@ -172,6 +173,104 @@ async def test_pods_start_and_are_measured_after_the_first_slice_was_deleted(env
         await env.until(passed)
         await env.until_quiet(manager)
         assert (await page(env))[measured] == 1
+
+
+class Dropping:
+    """Drops the second reservation without an answer, once `drop` is set."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._reservations = 0
+        self.sent = asyncio.Event()
+        self.drop = asyncio.Event()
+
+    async def send(self, request: ApiRequest) -> ApiResponse:
+        self._reservations += request.method == "PATCH" and b'"admission"' in request.body
+        if self._reservations == 2 and not self.sent.is_set():
+            self.sent.set()
+            await self.drop.wait()
+            raise Unanswered("the connection broke")
+        return await self._inner.send(request)
+
+    @asynccontextmanager
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
+        async with self._inner.stream(request) as lines:
+            yield lines
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_a_slice_goes_on_if_the_larger_one_is_deactivated_before_it_has_quota(env: Environment) -> None:
+    """The larger slice was admitted by the scheduler, and the write got no answer."""
+    transport = Dropping(env.transport())
+    manager = Manager(
+        ApiClient(transport, random.Random(3)), manager_options(settings.defaults()), SystemClock(), random.Random(3)
+    )
+    await env.queues(cpu="3")
+    async with manager.reading():
+        leading = asyncio.create_task(manager.lead())
+        await env.create(
+            "Job",
+            "grows",
+            {"parallelism": 1, "completions": 9, "suspend": True, "template": template("1")},
+            labels={"kueue.x-k8s.io/queue-name": "lq"},
+            annotations={"kueue.x-k8s.io/elastic-job": "true"},
+        )
+
+        async def runs() -> bool:
+            return get(await env.read("Job", "grows"), "spec", "suspend") is False
+
+        await env.until(runs)
+        (first,) = [each["metadata"]["name"] for each in await env.all("Workload")]
+        await env.patch("Job", "grows", {"spec": {"parallelism": 2}})
+        await transport.sent.wait()
+        (second,) = [
+            each["metadata"]["name"] for each in await env.all("Workload") if each["metadata"]["name"] != first
+        ]
+        await env.patch("Workload", second, {"spec": {"active": False}})
+
+        async def is_read() -> bool:
+            shown = manager.informers.workloads.get(second, "default")
+            return shown is not None and not states.is_active(shown)
+
+        await env.until(is_read)
+        transport.drop.set()
+        await env.until_quiet(manager, looks=50)
+        assert await env.condition(first, "Finished") == ""
+        assert await env.admitted() == [first]
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+
+
+async def test_a_job_that_is_preempted_while_a_larger_slice_waits_is_stopped(env: Environment) -> None:
+    await env.queues(cpu="3", preemption={"withinClusterQueue": "LowerPriority"})
+    async with env.manager() as manager:
+        await env.create(
+            "Job",
+            "grows",
+            {"parallelism": 2, "completions": 9, "suspend": True, "template": template("1")},
+            labels={"kueue.x-k8s.io/queue-name": "lq"},
+            annotations={"kueue.x-k8s.io/elastic-job": "true"},
+        )
+
+        async def is_suspended() -> bool:
+            return get(await env.read("Job", "grows"), "spec", "suspend") is True
+
+        async def runs() -> bool:
+            return not await is_suspended()
+
+        await env.until(runs)
+        await env.patch("Job", "grows", {"spec": {"parallelism": 4}})
+
+        async def waits() -> bool:
+            return len(await env.all("Workload")) == 2
+
+        await env.until(waits)
+        await env.workload("high", cpu="3", priority=9)
+        await env.until_condition("high", "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
+        assert await is_suspended()
 
 
 async def _slices(env: Environment) -> list[dict[str, object]]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from history.recorded_world import WORKLOADS, RecordedWorld, chosen_settings, recorded_server, scenario_in
 from kubemachinery import meta
-from kubemachinery.client.errors import ApiError
+from kubemachinery.client.errors import ApiError, Conflict
 from pykueue.api import kube, kueue, registry
 from pykueue.client import job_history
 from pykueue.client.job_history import HistoryRequest
@@ -27,8 +27,10 @@ from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.history import documents
 from pykueue.history.documents import JobRecord
 from pykueue.history.learning import runs_of
+from pykueue.history.records import WorkloadRecord
 from pykueue.history.retention import TRIED_SECONDS, ClockLook
 from pykueue.history.store import HistoryStore
+from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
 
 T = TypeVar("T")
 
@@ -365,6 +367,22 @@ async def _refuse_writes(manager: Manager, *, seconds: float = 0.0) -> HistoryRe
     return recorder
 
 
+class _FullDisk:
+    """A listener that lets every store that is opened from now on refuse writes."""
+
+    def __init__(self, recorder: HistoryRecorder) -> None:
+        self._recorder = recorder
+        recorder.listeners.append(self)
+
+    def availability_changed(self) -> None:
+        if self._recorder._store is not None:
+            self._recorder._store._connection.execute("PRAGMA query_only = ON")
+
+    def recorded(self, record: WorkloadRecord) -> None: ...
+
+    def dropped(self, uid: str) -> None: ...
+
+
 def _lock(made: World) -> Path:
     return made.path.with_name(f"{made.path.name}.lock")
 
@@ -542,6 +560,24 @@ async def test_a_write_that_is_answered_after_its_workload_is_gone_begins_no_rec
 
 
 @scenario
+async def test_the_record_of_a_workload_whose_deletion_is_refused_goes_on(made: World) -> None:
+    """[HI6] Another client has changed it since it was read."""
+    async with made.manager() as manager:
+        await made.submit("train", 60)
+        await asyncio.sleep(20)
+        (workload,) = manager.informers.workloads.unordered()
+        await made.api.patch(WORKLOADS, workload.metadata.name, {"metadata": {"labels": {"a": "b"}}}, "default")
+        changes = (RemoveFinalizer(), DeleteWorkload())
+        with pytest.raises(Conflict):
+            await manager.writer.workload(workload, changes, "test", made.clock.now())
+        await asyncio.sleep(60)
+        record = await made.record("train")
+    assert (record.state, record.ran_seconds, record.exit_code) == ("Succeeded", 60, 0)
+    async with made.manager():
+        assert await used_seconds(made) == [("cpu", "60")]
+
+
+@scenario
 async def test_a_file_that_is_damaged_at_start_is_kept_and_a_new_history_begins(made: World) -> None:
     made.path.write_bytes(b"SQLite format 3\0" + b"damaged" * 1000)
     async with made.manager():
@@ -690,6 +726,51 @@ async def test_a_file_that_is_damaged_during_the_first_look_is_replaced_once(mad
         "the history cannot be written, and is kept in memory",
         "the history is damaged",
     ]
+
+
+@scenario
+async def test_records_that_a_damaged_file_had_are_at_risk_until_the_next_file_has_them(made: World) -> None:
+    """[HI16] Of Workloads that are deleted, which find the damage or come later, and of one that is over."""
+    async with made.manager() as manager:
+        recorder = manager.history
+        assert recorder is not None
+        await made.submit("over", 1)
+        for name in ("first", "second", "third"):
+            await made.submit(name, 1000)
+        await asyncio.sleep(5)
+        (first,) = [each for each in recorder.present().values() if each.job == "first"]
+        _damage(manager)
+        _FullDisk(recorder)
+        await made.api.patch(WORKLOADS, first.name, {"metadata": {"finalizers": None}}, "default")
+        await made.api.delete(WORKLOADS, first.name, "default")
+        await asyncio.sleep(30)
+        assert [int(number) for number in _lock(made).read_bytes().split()] == [1, 1]
+        await made.client.cancel("second")
+        await asyncio.sleep(30)
+    async with made.manager() as manager:
+        await asyncio.sleep(5)
+        found = [(each.job, each.state) for each in await made.client.history()]
+        assert sorted(found) == [("first", "Running"), ("over", "Succeeded"), ("third", "Running")]
+        assert _gaps(manager) == 2
+
+
+@scenario
+async def test_a_workload_that_was_deleted_before_the_file_was_open_is_at_risk_until_it_is_stored(made: World) -> None:
+    other = HistoryStore(made.path)
+    async with made.manager() as manager:
+        assert manager.history is not None
+        _FullDisk(manager.history)
+        await made.submit("train", 1000)
+        await made.client.cancel("train")
+        await asyncio.sleep(10)
+        assert await made.workloads() == []
+        other.close()
+        await asyncio.sleep(60)
+        assert manager.history.is_open
+    async with made.manager() as manager:
+        await asyncio.sleep(5)
+        assert await made.client.history() == []
+        assert _gaps(manager) == 1
 
 
 @scenario
@@ -918,6 +999,21 @@ async def test_a_disk_that_hangs_delays_a_deletion_no_longer_than_the_bound(made
         await asyncio.sleep(10)
         states = [each.state for each in await made.client.history()]
         assert sorted(states) == [*["Cancelled"] * 3, *["Running"] * 3], "each job has a new Workload"
+        # It answers again, and refuses writes: the removal of a finalizer waits for the note again.
+        _answer_after(recorder, 0.0)
+        await _refuse_writes(manager, seconds=0.5)
+        await made.submit("fourth", 1000)
+        record = next(each for each in recorder.present().values() if each.job == "fourth")
+        noted: list[int] = []
+
+        def look_at_note(change: Any) -> None:
+            if change.new is None:
+                noted.append(sum(map(int, _lock(made).read_bytes().split())))
+
+        manager.informers.workloads.add_handler(look_at_note)
+        await made.api.delete(WORKLOADS, record.name, "default")
+        await asyncio.sleep(10)
+        assert noted == [1]
 
 
 @scenario

@@ -160,6 +160,49 @@ def test_a_running_workload_that_is_deleted_ends_when_the_deletion_was_requested
     assert (record.outcome, record.ran(0), record.attempts[0].reason) == (Outcome.CANCELLED, 70, "Deleted")
 
 
+def test_a_workload_whose_deletion_is_refused_goes_on() -> None:
+    """[HI6] Its record ends before the manager deletes it; the API server may refuse that, and the job be changed."""
+    life = Life()
+    held = replace(life.workload.metadata, finalizers=(labels.RESOURCE_IN_USE_FINALIZER,))
+    life.workload = replace(life.workload, metadata=held)
+    record = records.gone(fold((life.started(0), 0)), life.workload, START + 40)
+    assert (record.outcome, record.ran(0)) == (Outcome.CANCELLED, 40)
+    assert fold((life.workload, 50), record=record) is record, "the state in which it was to be deleted"
+    record = fold((life.reclaimable(1), 60), (life.finished(100), 100), record=record)
+    assert (record.outcome, record.ran(0), len(record.attempts)) == (Outcome.SUCCEEDED, 100, 1)
+    assert spans(record) == [(0, 60, 4000), (60, 100, 3000)]
+
+
+def test_a_workload_whose_deletion_is_refused_while_it_waits_goes_on() -> None:
+    life = Life()
+    held = replace(life.workload.metadata, finalizers=(labels.RESOURCE_IN_USE_FINALIZER,))
+    life.workload = replace(life.workload, metadata=held)
+    states = [(life.started(0), 0), (life.evicted(30), 30), (life.released(35), 35)]
+    record = records.gone(fold(*states), life.workload, START + 40)
+    record = fold((life.started(50), 50), (life.finished(150), 150), record=record)
+    assert (record.outcome, record.ran(0), record.waited(0)) == (Outcome.SUCCEEDED, 135, 15)
+    assert [each.reason for each in record.attempts] == ["Preempted", "Finished"]
+
+
+def test_a_workload_whose_deletion_is_refused_and_that_is_seen_after_its_end_has_that_end() -> None:
+    life = Life()
+    held = replace(life.workload.metadata, finalizers=(labels.RESOURCE_IN_USE_FINALIZER,))
+    life.workload = replace(life.workload, metadata=held)
+    record = records.gone(fold((life.started(0), 0)), life.workload, START + 40)
+    record = fold((life.finished(100), 100), record=record)
+    assert (record.outcome, record.ran(0)) == (Outcome.SUCCEEDED, 100)
+
+
+def test_a_workload_that_is_being_deleted_or_is_over_does_not_go_on() -> None:
+    for state in (Life.touched, lambda life: life.deleting(50), lambda life: life.finished(50, "OwnerNotFound")):
+        life = Life()
+        if state is not Life.touched:  # which our finalizer does not hold any more
+            held = replace(life.workload.metadata, finalizers=(labels.RESOURCE_IN_USE_FINALIZER,))
+            life.workload = replace(life.workload, metadata=held)
+        record = records.gone(fold((life.started(0), 0)), life.workload, START + 40)
+        assert fold((state(life), 60), record=record) is record
+
+
 def test_the_end_is_that_of_the_condition_and_not_of_the_observation() -> None:
     life = Life()
     record = fold((life.started(0), 0), (life.finished(60), 4000))

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from jobs.job_harness import OPTIONS, JobHarness, batch_job, flavor
 from pykueue.api import kueue, labels
-from pykueue.api.conditions import FinishedReason
-from pykueue.lifecycle import finishing, states
+from pykueue.api.conditions import EvictedReason, FinishedReason
+from pykueue.lifecycle import eviction, finishing, states
 
 ELASTIC = {"annotations": {labels.ELASTIC_JOB: "true"}}
 
@@ -90,6 +90,107 @@ def test_replaced_slice_is_kept_until_it_is_deleted() -> None:
     harness.delete_workload(first.metadata.name).settle()
     assert first.metadata.name not in harness.workloads
     assert slices(harness) == [(5, False)]
+
+
+def test_a_job_that_is_preempted_while_a_larger_slice_waits_is_stopped_before_its_quota_is_released() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    first = next(iter(harness.workloads.values()))
+    harness._changed(
+        first.metadata.name, eviction.evict(first, EvictedReason.PREEMPTED, "Preempted by another", harness.now)
+    )
+    harness.settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert slices(harness) == [(2, True), (5, False)], "its pods still run"
+    harness.status(active=0).settle()
+    assert slices(harness) == [(5, False)]
+    (end,) = [each for each in harness.workloads[first.metadata.name].status.conditions if each.type == "Finished"]
+    assert end.reason == "WorkloadSliceReplaced"
+    del harness.workloads[first.metadata.name]
+    harness.admit().settle()
+    assert harness.job["spec"]["suspend"] is False
+
+
+def test_a_job_that_ends_while_it_is_preempted_ends_the_slice_with_which_it_ran() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    first = next(iter(harness.workloads.values()))
+    harness._changed(first.metadata.name, eviction.evict(first, EvictedReason.PREEMPTED, "Preempted", harness.now))
+    harness.status(conditions=[{"type": "Complete", "status": "True"}]).settle()
+    ends = [condition for each in harness.workloads.values() for condition in each.status.conditions]
+    assert [end.reason for end in ends if end.type == "Finished"] == ["Succeeded", "Succeeded"]
+
+
+def test_an_elastic_job_with_one_slice_is_stopped_when_it_is_preempted() -> None:
+    harness = elastic().evict().settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert slices(harness) == [(2, False)]
+
+
+def test_a_job_runs_on_if_the_larger_slice_that_waits_is_deactivated() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    second = newest(harness)
+    inactive = replace(second, spec=replace(second.spec, active=False))
+    harness.workloads[second.metadata.name] = inactive
+    message = "The workload is deactivated"
+    harness._changed(second.metadata.name, eviction.evict(inactive, EvictedReason.DEACTIVATED, message, harness.now))
+    harness.settle()
+    assert harness.job["spec"]["suspend"] is False
+    assert slices(harness) == [(2, True), (5, False)]
+
+
+def test_a_job_is_stopped_if_its_slice_is_deleted_while_a_larger_one_waits() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    first = next(iter(harness.workloads))
+    harness.delete_workload(first).settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert slices(harness) == [(2, True), (5, False)], "its pods still run"
+    harness.status(active=0).settle()
+    assert slices(harness) == [(5, False)]
+    assert first not in harness.workloads
+
+
+def test_a_job_runs_on_if_the_larger_slice_that_waits_is_deleted() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    second = newest(harness).metadata.name
+    harness.delete_workload(second).settle()
+    assert harness.job["spec"]["suspend"] is False
+    assert slices(harness) == [(2, True), (5, False)], "another one is created"
+
+
+def test_a_deleted_slice_that_waits_and_that_another_program_holds_does_not_stop_its_job() -> None:
+    harness = resized(elastic(), 5).status(active=2)
+    second = newest(harness)
+    held = replace(second.metadata, finalizers=("another.program/finalizer",))
+    harness.workloads[second.metadata.name] = replace(second, metadata=held)
+    harness.delete_workload(second.metadata.name).settle()
+    assert harness.job["spec"]["suspend"] is False
+
+
+def test_the_only_slice_that_is_deleted_while_it_waits_is_that_of_its_job_until_it_is_gone() -> None:
+    harness = JobHarness(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None})).settle()
+    held = replace(harness.workload.metadata, finalizers=("another.program/finalizer",))
+    harness.workloads[held.name] = replace(harness.workload, metadata=held)
+    harness.delete_workload().settle()
+    assert slices(harness) == [(2, False)]
+
+
+def test_a_job_that_grows_twice_while_it_stops_starts_with_the_slice_that_has_quota() -> None:
+    harness = resized(elastic(1), 2).status(active=1)
+    first = next(iter(harness.workloads.values()))
+    harness._changed(first.metadata.name, eviction.evict(first, EvictedReason.PREEMPTED, "Preempted", harness.now))
+    harness.settle()
+    second = newest(harness)
+    harness._changed(
+        first.metadata.name, finishing.finish(first, FinishedReason.WORKLOAD_SLICE_REPLACED, "", harness.now)
+    )
+    del harness.workloads[first.metadata.name]
+    harness.admit()
+    resized(harness, 5)
+    assert slices(harness) == [(2, True), (5, False)]
+    assert harness.events[-1] != "Started", "its pods still run"
+    harness.status(active=0).settle()
+    assert harness.events[-1] == "Started"
+    assert harness.job["spec"]["suspend"] is False
+    assert states.is_admitted(harness.workloads[second.metadata.name])
 
 
 def test_slices_that_nothing_needs_are_ended() -> None:

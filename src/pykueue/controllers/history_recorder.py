@@ -354,7 +354,6 @@ class HistoryRecorder:
         if self._is_failing and uid in self._never_stored and uid in self._records:
             # From now on it may be deleted at any moment, with its job or by a user.
             self._released.add(uid)
-            self._risk_changed.set()
             if not self._is_hanging:
                 kept = asyncio.ensure_future(self._keep_risk())
                 await asyncio.wait([kept], timeout=until - loop.time())
@@ -502,7 +501,6 @@ class HistoryRecorder:
             raise
         finally:
             self._saving = {}
-            self._is_hanging = False
             _wake(waiting)
 
     def _stored(self, batch: Iterable[str]) -> None:
@@ -663,10 +661,9 @@ class HistoryRecorder:
         """Go on without the stored records, until a new file is open."""
         self._store = None
         self.opened.clear()
-        deletable = set(self._deletable())
         self._never_stored = {*self._records, *self._unsaved}
         self._deleted = self._never_stored.difference(self._records)
-        self._released = deletable.intersection(self._records)
+        self._released = set(self._deletable()).intersection(self._records)
 
     async def _purge_regularly(self) -> None:
         """Delete records after their retention, a bounded number at a time [HI10]."""

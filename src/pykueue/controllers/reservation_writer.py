@@ -86,7 +86,8 @@ class ReservationWriter:
                 self.release(key)
                 return
             await self._write(key, workload, self._changes(decision, workload), self._decided_at(decision))
-        if decision.replaces:
+        # A larger slice that was deactivated or deleted before its write was answered has no quota.
+        if decision.replaces and decision.workload in self._world.reservations:
             await self._finish_replaced(key_of(decision.replaces), decision.workload)
 
     def _takes_back(self, name: str, workload: kueue.Workload) -> bool:

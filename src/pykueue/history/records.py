@@ -207,8 +207,12 @@ def observe(
     revision = int(workload.metadata.resource_version or 0)
     if record is None:
         record = _begin(workload, seen)
-    elif revision <= record.revision or record.ended is not None:
+    elif revision <= record.revision:
         return record
+    elif record.ended is not None:
+        if not _is_kept(record, workload):
+            return record
+        record = _reopened(record)
     queue = workload.spec.queue_name or ""
     if queue != record.queue and record.attempts:
         record = _moved(record)
@@ -234,11 +238,36 @@ def observe(
     finished = conditions.find(workload.status.conditions, WorkloadCondition.FINISHED)
     if finished is None or finished.status != "True":
         return known
-    outcome = _OUTCOMES.get(FinishedReason(finished.reason), Outcome.SUCCEEDED) if finished.reason in _NAMES else None
-    return _ended(known, _seconds(finished.last_transition_time, seen), outcome or Outcome.SUCCEEDED)
+    return _ended(known, _seconds(finished.last_transition_time, seen), _outcome_of(finished))
 
 
 _NAMES: Final = frozenset(each.value for each in FinishedReason)
+
+
+def _outcome_of(finished: meta.Condition) -> Outcome:
+    known = finished.reason in _NAMES
+    return _OUTCOMES.get(FinishedReason(finished.reason), Outcome.SUCCEEDED) if known else Outcome.SUCCEEDED
+
+
+def _is_kept(record: WorkloadRecord, workload: kueue.Workload) -> bool:
+    """Whether a later state shows that a Workload goes on whose record ended because the manager was about to delete
+    it: its finalizer is still there, so the API server refused that."""
+    metadata = workload.metadata
+    if record.outcome is not Outcome.CANCELLED or metadata.deletion_timestamp is not None:
+        return False
+    finished = conditions.find(workload.status.conditions, WorkloadCondition.FINISHED)
+    is_cancelled = finished is not None and finished.status == "True" and _outcome_of(finished) is Outcome.CANCELLED
+    return labels.RESOURCE_IN_USE_FINALIZER in metadata.finalizers and not is_cancelled
+
+
+def _reopened(record: WorkloadRecord) -> WorkloadRecord:
+    """Return the record as it was before its end."""
+    attempts = record.attempts
+    if attempts and attempts[-1].reason == DELETED:
+        *earlier, last = attempts
+        segments = (*last.segments[:-1], replace(last.segments[-1], end=None))
+        attempts = (*earlier, replace(last, released=None, reason="", segments=segments))
+    return replace(record, attempts=attempts, ended=None, outcome=Outcome.OPEN)
 
 
 def running_seconds(record: WorkloadRecord, now: Seconds) -> int:

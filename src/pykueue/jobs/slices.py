@@ -40,6 +40,14 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
     living = [workload for workload in facts.workloads if not states.is_finished(workload)]
     if not living:
         return _last_finished(job, done)
+    # The deletion of a slice without quota does not stop the job of another one.
+    gone = [each for each in living if workloads.is_deleting(each) and not states.is_reserved(each)]
+    if gone and len(gone) < len(living):
+        if released := tuple(ChangeWorkload(each, (RemoveFinalizer(),)) for each in gone if _has_finalizer(each)):
+            return released
+        living = [each for each in living if each not in gone]
+    if len(living) > 1 and (stopping := _stopping(living)) is not None:
+        return Matched(stopping)
     kept = _kept(living)
     ended = tuple(
         ChangeWorkload(workload, _ended(workload, living, now))
@@ -68,8 +76,13 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
     counts = tuple(asked.values())
     before = tuple(pod_set.count for pod_set in newest.spec.pod_sets)
     if counts == before:
-        # A job that was scaled up before it was started starts with the quota that is reserved.
-        return Matched(kept[0] if job.is_suspended() else newest)
+        # A job that was scaled up before it was started, or before it had stopped, starts with the quota that is
+        # reserved.
+        if job.is_suspended() or job.is_stopping():
+            return Matched(kept[0])
+        if newest is not kept[0] and states.is_evicted(newest):
+            return ()  # deactivated before it had quota: the job runs on with the slice that it was to replace
+        return Matched(newest)
     grows = any(after > count for after, count in zip(counts, before, strict=True))
     if states.is_reserved(newest) and grows:
         return _grown(job, newest, facts, options)
@@ -92,6 +105,14 @@ def _has_finalizer(workload: Workload) -> bool:
 def _replaces(workload: Workload) -> str:
     """The slice, as `namespace/name`, that this one replaces."""
     return workload.metadata.annotations.get(labels.WORKLOAD_SLICE_REPLACEMENT_FOR, "")
+
+
+def _stopping(living: list[Workload]) -> Workload | None:
+    """The slice that was evicted, or is deleted, and has its quota until its job has stopped, if no other slice has
+    quota. Only then is an evicted one finished for a larger one that waits."""
+    reserved = [each for each in living if states.is_reserved(each)]
+    is_over = all(states.is_evicted(each) or workloads.is_deleting(each) for each in reserved)
+    return reserved[-1] if reserved and is_over else None
 
 
 def _kept(living: list[Workload]) -> list[Workload]:
