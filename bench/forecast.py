@@ -213,6 +213,8 @@ class CalibrationFigures:
     days: int = 0
     p90_range: tuple[float, float] = (0.0, 0.0)
     p50_range: tuple[float, float] = (0.0, 0.0)
+    # The mean quantile loss of the logarithm of the wait, after the correction.
+    p90_loss: float = 0.0
 
 
 class SavedForecast(msgspec.Struct, frozen=True):
@@ -222,6 +224,8 @@ class SavedForecast(msgspec.Struct, frozen=True):
     seed: int
     queue: str
     size: str
+    # What it requests, as a part of the nominal quota of its ClusterQueue.
+    share: float
     # In seconds after the beginning of the world.
     made: int
     p50: int
@@ -244,6 +248,7 @@ class Score:
     error_raw: float
     error: float
     baseline_error: float
+    p90_loss: float
 
 
 @dataclass
@@ -277,6 +282,12 @@ class Truth:
         """The quota of all ClusterQueues together, of their only resource."""
         groups = [each.spec.resource_groups[0] for each in self.objects if isinstance(each, kueue.ClusterQueue)]
         return sum(int(str(group.flavors[0].resources[0].nominal_quota)) for group in groups)
+
+    def nominal(self, cluster_queue: str) -> int:
+        """The nominal quota of a ClusterQueue, of its only resource."""
+        queues = (each for each in self.objects if isinstance(each, kueue.ClusterQueue))
+        (found,) = (each for each in queues if each.metadata.name == cluster_queue)
+        return int(str(found.spec.resource_groups[0].flavors[0].resources[0].nominal_quota))
 
     def run(self, policy: SchedulingPolicy) -> None:
         """Let the scheduler start everything that arrives."""
@@ -610,6 +621,7 @@ class Probes:
             seed=self._seed,
             queue=queue,
             size="big" if cpu_of(one) >= self._big else "small",
+            share=cpu_of(one) / self._truth.nominal(queue),
             made=(now - NOW) // SECOND,
             p50=(p50 - now) // SECOND,
             p90=(p90 - now) // SECOND,
@@ -735,6 +747,7 @@ def _score(each: SavedForecast, correction: Correction) -> Score:
         abs(wait - each.p50 * SECOND) / MINUTE,
         abs(wait - p50) / MINUTE,
         abs(wait - each.baseline * SECOND) / MINUTE,
+        loss(wait / SECOND, p90 / SECOND, 0.9),
     )
 
 
@@ -789,6 +802,7 @@ def _figures(world: str, seed: str, queue: str, size: str, queues: Sequence[list
         len(days),
         resampled([[each.covered for each in day] for day in days.values()]),
         resampled([[each.covered_p50 for each in day] for day in days.values()]),
+        statistics.fmean(each.p90_loss for each in scores),
     )
 
 
@@ -910,7 +924,7 @@ def _print_figures(rows: Iterable[CalibrationFigures]) -> Iterator[CalibrationFi
     print(
         f"\n{'world':<12} {'seed':>5} {'queue':<14} {'size':<6} {'n':>5}"
         f" {'P90 raw':>8} {'P90':>6} {'P50':>6} {'raw':>8} {'error':>8} {'baseline':>9} {'days':>5} {'range':>11}"
-        f" {'single':>11}"
+        f" {'loss P90':>9} {'single':>11}"
     )
     for row in rows:
         covered = f"{row.p90_raw:>8.2f} {row.p90:>6.2f} {row.p50:>6.2f}"
@@ -918,7 +932,7 @@ def _print_figures(rows: Iterable[CalibrationFigures]) -> Iterator[CalibrationFi
         where = f"{row.world:<12} {row.seed:>5} {row.queue:<14} {row.size:<6}"
         days = f"{row.days:>5} {_range(row.p90_range, ' - '):>11}"
         single = f"{_range(row.p90_single, ' - '):>11}"
-        print(f"{where} {row.scored:>5} {covered} {errors} {days} {single}".rstrip(), flush=True)
+        print(f"{where} {row.scored:>5} {covered} {errors} {days} {row.p90_loss:>9.3f} {single}".rstrip(), flush=True)
         yield row
 
 

@@ -25,7 +25,7 @@ HOUR = 3600
 
 def row(number: int, wait: int | None, *, size: str = "small", seed: int = 1) -> SavedForecast:
     """A forecast of one hour and two, made in the given hour."""
-    return SavedForecast("strict", seed, "q", size, number * HOUR, HOUR, 2 * HOUR, 3 * HOUR, wait)
+    return SavedForecast("strict", seed, "q", size, 0.1, number * HOUR, HOUR, 2 * HOUR, 3 * HOUR, wait)
 
 
 def test_a_correction_follows_from_the_starts_until_then() -> None:
@@ -35,6 +35,10 @@ def test_a_correction_follows_from_the_starts_until_then() -> None:
     assert not any(each.covered for each in scores[:4])
     assert all(each.covered for each in scores[250:])
     assert scores[0].baseline_error == 60
+    assert scores[0].p90_loss == pytest.approx(forecast.loss(4 * HOUR, 2 * HOUR, 0.9))
+    assert scores[299].p90_loss == pytest.approx(0.0, abs=1e-6)
+    (figures, _) = forecast.judged([row(number, HOUR) for number in range(2)])
+    assert figures.p90_loss == pytest.approx(forecast.loss(HOUR, 2 * HOUR, 0.9), rel=0.05)
 
 
 def test_a_workload_that_never_starts_is_not_covered() -> None:
@@ -174,6 +178,7 @@ def test_run_times_are_those_of_records_that_have_ended() -> None:
     assert found.queue == "q"
     assert 440 <= found.p50 <= found.p90 <= 540  # ten minutes after the start, within the grid
     assert found.wait == 7200 - 120
+    assert found.share == 1.0
     assert found.baseline == 86_400 // 11  # first in the queue, after eleven starts
     probes = Probes(truth, SchedulingPolicy(), 1, 4, "runs")
     probes.probe(NOW + 9120 * SECOND)
