@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+import pytest
+
 from controllers.conftest import Environment
 from kubemachinery.unstructured import get
+from pykueue.api import labels
 
 
 async def _status(env: Environment, kind: str, name: str, *path: str) -> object:
@@ -90,6 +93,46 @@ async def test_a_flavor_is_kept_while_a_queue_lists_it(env: Environment) -> None
         await env.until_quiet(manager)
         assert await env.find("ResourceFlavor", "plain") is not None
         await env.delete("ClusterQueue", "cq")
+
+        async def gone() -> bool:
+            return await env.find("ResourceFlavor", "plain") is None
+
+        await env.until(gone)
+
+
+@pytest.mark.parametrize("kind", ["ResourceFlavor", "AdmissionCheck"])
+async def test_an_object_in_use_can_be_deleted_after_its_finalizer_was_removed(env: Environment, kind: str) -> None:
+    """[OC6] Changes of it and of the ClusterQueue that lists it do not set the finalizer again."""
+    await env.queues()
+    await env.create("AdmissionCheck", "check", {"controllerName": "example.com/check"})
+    checks = {"admissionChecks": [{"name": "check"}]}
+    await env.patch("ClusterQueue", "cq", {"spec": {"admissionChecksStrategy": checks}})
+    name = {"ResourceFlavor": "plain", "AdmissionCheck": "check"}[kind]
+
+    async def is_protected() -> bool:
+        return labels.RESOURCE_IN_USE_FINALIZER in (get(await env.read(kind, name), "metadata", "finalizers") or ())
+
+    async with env.manager() as manager:
+        await env.until(is_protected)
+        await env.patch(kind, name, {"metadata": {"finalizers": None}})
+        await env.patch(kind, name, {"metadata": {"labels": {"changed": "true"}}})
+        await env.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
+        await env.until_condition("cq", "Active", "False/Stopped", "ClusterQueue")
+        await env.until_quiet(manager)
+        await env.delete(kind, name)
+        assert await env.find(kind, name) is None
+
+
+async def test_a_flavor_is_deleted_when_the_last_queue_lists_it_no_more(env: Environment) -> None:
+    await env.queues()
+    await env.create("ResourceFlavor", "other", {})
+    async with env.manager() as manager:
+        await env.delete("ResourceFlavor", "plain")
+        await env.until_quiet(manager)
+        assert await env.find("ResourceFlavor", "plain") is not None
+        quota = {"name": "other", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+        groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+        await env.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
 
         async def gone() -> bool:
             return await env.find("ResourceFlavor", "plain") is None

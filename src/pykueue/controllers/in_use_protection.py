@@ -1,14 +1,15 @@
 """Keeps objects that others refer to: the finalizer of queues, flavors, checks and topologies.
 
 There is no timer: whenever an object that may have been the last user is deleted or changes, what it referred to is
-reconciled.
+reconciled. A user may remove the finalizer of a flavor or a check, to delete it although it is in use: it is set when
+the object is created, and when a manager starts, and not again at a later change [OC6].
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -20,6 +21,8 @@ from pykueue.api import kueue
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.lifecycle import queues
+
+_SET_ONCE: Final = frozenset({"ResourceFlavor", "AdmissionCheck"})
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -61,7 +64,14 @@ class InUseController:
         informers.flavors.add_handler(self._flavor_seen)
 
     def _adder(self, kind: str) -> Callable[[InformerEvent[Any]], None]:
-        return lambda change: self.loop.add((kind, change.key.name))
+        is_set_once = kind in _SET_ONCE
+
+        def add(change: InformerEvent[Any]) -> None:
+            is_live = change.new is not None and change.new.metadata.deletion_timestamp is None
+            if not (is_set_once and is_live and change.old is not None):
+                self.loop.add((kind, change.key.name))
+
+        return add
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         admission = change.old.status.admission if change.old is not None else None
@@ -72,11 +82,12 @@ class InUseController:
                 self.loop.add(("ClusterQueue", admission.cluster_queue))
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
-        if change.old is not None:
-            for name in sorted(flavors_of(change.old)):
-                self.loop.add(("ResourceFlavor", name))
-            for name in sorted(checks_of(change.old)):
-                self.loop.add(("AdmissionCheck", name))
+        if change.old is None:
+            return
+        for kind, named in (("ResourceFlavor", flavors_of), ("AdmissionCheck", checks_of)):
+            left = named(change.new) if change.new is not None else frozenset()
+            for name in sorted(named(change.old) - left):
+                self.loop.add((kind, name))
 
     def _flavor_seen(self, change: InformerEvent[kueue.ResourceFlavor]) -> None:
         if change.old is not None and change.old.spec.topology_name and "Topology" in self._kept:
