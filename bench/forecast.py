@@ -280,14 +280,15 @@ class Truth:
 
     def processors(self) -> int:
         """The quota of all ClusterQueues together, of their only resource."""
-        groups = [each.spec.resource_groups[0] for each in self.objects if isinstance(each, kueue.ClusterQueue)]
-        return sum(int(str(group.flavors[0].resources[0].nominal_quota)) for group in groups)
+        return sum(self.nominal_quotas().values())
 
-    def nominal(self, cluster_queue: str) -> int:
-        """The nominal quota of a ClusterQueue, of its only resource."""
-        queues = (each for each in self.objects if isinstance(each, kueue.ClusterQueue))
-        (found,) = (each for each in queues if each.metadata.name == cluster_queue)
-        return int(str(found.spec.resource_groups[0].flavors[0].resources[0].nominal_quota))
+    def nominal_quotas(self) -> dict[str, int]:
+        """The nominal quota of each ClusterQueue, of its only resource."""
+        return {
+            each.metadata.name: int(str(each.spec.resource_groups[0].flavors[0].resources[0].nominal_quota))
+            for each in self.objects
+            if isinstance(each, kueue.ClusterQueue)
+        }
 
     def run(self, policy: SchedulingPolicy) -> None:
         """Let the scheduler start everything that arrives."""
@@ -621,7 +622,7 @@ class Probes:
             seed=self._seed,
             queue=queue,
             size="big" if cpu_of(one) >= self._big else "small",
-            share=cpu_of(one) / self._truth.nominal(queue),
+            share=cpu_of(one) / self._truth.nominal_quotas()[queue],
             made=(now - NOW) // SECOND,
             p50=(p50 - now) // SECOND,
             p90=(p90 - now) // SECOND,

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
 from controllers.conftest import Environment, template
 from controllers.test_metrics import page
-from kubemachinery.client.client import ApiClient
+from controllers.test_refused_writes import managed
 from kubemachinery.client.errors import ApiError, Unanswered
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
-from kubemachinery.clock import SystemClock
 from kubemachinery.unstructured import get
-from pykueue import settings
 from pykueue.api import topology_encoding
-from pykueue.app.options import manager_options
-from pykueue.controllers.assembly import Manager
 from pykueue.lifecycle import states
+
+
+async def _create_job(env: Environment, parallelism: int, job_template: dict[str, Any] | None = None) -> None:
+    await env.create(
+        "Job",
+        "grows",
+        {"parallelism": parallelism, "completions": 9, "template": job_template or template("1")},
+        labels={"kueue.x-k8s.io/queue-name": "lq"},
+        annotations={"kueue.x-k8s.io/elastic-job": "true"},
+    )
+
+
+async def _until_started(env: Environment) -> None:
+    async def is_started() -> bool:
+        return get(await env.read("Job", "grows"), "spec", "suspend") is False
+
+    await env.until(is_started)
 
 
 async def _pod(env: Environment, name: str) -> None:
@@ -40,19 +53,9 @@ async def _gates(env: Environment, name: str) -> list[str]:
 async def test_a_job_that_grows_gets_its_new_pods_with_its_new_slice(env: Environment) -> None:
     await env.queues(cpu="3")
     async with env.manager():
-        spec = {"parallelism": 1, "completions": 9, "template": template("1")}
-        await env.create(
-            "Job",
-            "grows",
-            spec,
-            labels={"kueue.x-k8s.io/queue-name": "lq"},
-            annotations={"kueue.x-k8s.io/elastic-job": "true"},
-        )
+        await _create_job(env, 1)
 
-        async def runs() -> bool:
-            return get(await env.read("Job", "grows"), "spec", "suspend") is False
-
-        await env.until(runs)
+        await _until_started(env)
         await _pod(env, "grows-1")
         assert await _gates(env, "grows-1")
 
@@ -103,24 +106,11 @@ class SlowToShow:
 
 async def test_a_place_is_not_given_to_a_second_pod_before_the_watch_shows_the_first(env: Environment) -> None:
     transport = SlowToShow(env.transport())
-    manager = Manager(
-        ApiClient(transport, random.Random(3)), manager_options(settings.defaults()), SystemClock(), random.Random(3)
-    )
     await env.queues(cpu="3")
-    async with manager.reading():
-        leading = asyncio.create_task(manager.lead())
-        await env.create(
-            "Job",
-            "grows",
-            {"parallelism": 1, "completions": 9, "suspend": True, "template": template("1")},
-            labels={"kueue.x-k8s.io/queue-name": "lq"},
-            annotations={"kueue.x-k8s.io/elastic-job": "true"},
-        )
+    async with managed(env, transport) as manager:
+        await _create_job(env, 1)
 
-        async def runs() -> bool:
-            return get(await env.read("Job", "grows"), "spec", "suspend") is False
-
-        await env.until(runs)
+        await _until_started(env)
         await _pod(env, "grows-2")
 
         async def is_released() -> bool:
@@ -134,8 +124,6 @@ async def test_a_place_is_not_given_to_a_second_pod_before_the_watch_shows_the_f
         await env.patch("Pod", "grows-1", {"metadata": {"labels": {"seen": "yes"}}})
         await env.until_quiet(manager, looks=50)
         assert await _gates(env, "grows-1")
-        leading.cancel()
-        await asyncio.gather(leading, return_exceptions=True)
 
 
 async def test_pods_start_and_are_measured_after_the_first_slice_was_deleted(env: Environment) -> None:
@@ -146,16 +134,9 @@ async def test_pods_start_and_are_measured_after_the_first_slice_was_deleted(env
     )
     await env.queues(cpu="3")
     async with env.manager() as manager:
-        marks = {
-            "labels": {"kueue.x-k8s.io/queue-name": "lq"},
-            "annotations": {"kueue.x-k8s.io/elastic-job": "true"},
-        }
-        await env.create("Job", "grows", {"parallelism": 1, "completions": 9, "template": template("1")}, **marks)
+        await _create_job(env, 1)
 
-        async def runs() -> bool:
-            return get(await env.read("Job", "grows"), "spec", "suspend") is False
-
-        await env.until(runs)
+        await _until_started(env)
         (first,) = [each["metadata"]["name"] for each in await env.all("Workload")]
         await env.patch("Job", "grows", {"spec": {"parallelism": 2}})
         await env.until_condition(first, "Finished", "True/WorkloadSliceReplaced")
@@ -175,7 +156,7 @@ async def test_pods_start_and_are_measured_after_the_first_slice_was_deleted(env
         assert (await page(env))[measured] == 1
 
 
-class Dropping:
+class DroppingTransport:
     """Drops the second reservation without an answer, once `drop` is set."""
 
     def __init__(self, inner: Transport) -> None:
@@ -203,25 +184,12 @@ class Dropping:
 
 async def test_a_slice_goes_on_if_the_larger_one_is_deactivated_before_it_has_quota(env: Environment) -> None:
     """The larger slice was admitted by the scheduler, and the write got no answer."""
-    transport = Dropping(env.transport())
-    manager = Manager(
-        ApiClient(transport, random.Random(3)), manager_options(settings.defaults()), SystemClock(), random.Random(3)
-    )
+    transport = DroppingTransport(env.transport())
     await env.queues(cpu="3")
-    async with manager.reading():
-        leading = asyncio.create_task(manager.lead())
-        await env.create(
-            "Job",
-            "grows",
-            {"parallelism": 1, "completions": 9, "suspend": True, "template": template("1")},
-            labels={"kueue.x-k8s.io/queue-name": "lq"},
-            annotations={"kueue.x-k8s.io/elastic-job": "true"},
-        )
+    async with managed(env, transport) as manager:
+        await _create_job(env, 1)
 
-        async def runs() -> bool:
-            return get(await env.read("Job", "grows"), "spec", "suspend") is False
-
-        await env.until(runs)
+        await _until_started(env)
         (first,) = [each["metadata"]["name"] for each in await env.all("Workload")]
         await env.patch("Job", "grows", {"spec": {"parallelism": 2}})
         await transport.sent.wait()
@@ -239,28 +207,14 @@ async def test_a_slice_goes_on_if_the_larger_one_is_deactivated_before_it_has_qu
         await env.until_quiet(manager, looks=50)
         assert await env.condition(first, "Finished") == ""
         assert await env.admitted() == [first]
-        leading.cancel()
-        await asyncio.gather(leading, return_exceptions=True)
 
 
 async def test_a_job_that_is_preempted_while_a_larger_slice_waits_is_stopped(env: Environment) -> None:
     await env.queues(cpu="3", preemption={"withinClusterQueue": "LowerPriority"})
     async with env.manager() as manager:
-        await env.create(
-            "Job",
-            "grows",
-            {"parallelism": 2, "completions": 9, "suspend": True, "template": template("1")},
-            labels={"kueue.x-k8s.io/queue-name": "lq"},
-            annotations={"kueue.x-k8s.io/elastic-job": "true"},
-        )
+        await _create_job(env, 2)
 
-        async def is_suspended() -> bool:
-            return get(await env.read("Job", "grows"), "spec", "suspend") is True
-
-        async def runs() -> bool:
-            return not await is_suspended()
-
-        await env.until(runs)
+        await _until_started(env)
         await env.patch("Job", "grows", {"spec": {"parallelism": 4}})
 
         async def waits() -> bool:
@@ -270,7 +224,7 @@ async def test_a_job_that_is_preempted_while_a_larger_slice_waits_is_stopped(env
         await env.workload("high", cpu="3", priority=9)
         await env.until_condition("high", "Admitted", "True/Admitted")
         await env.until_quiet(manager)
-        assert await is_suspended()
+        assert get(await env.read("Job", "grows"), "spec", "suspend") is True
 
 
 async def _slices(env: Environment) -> list[dict[str, object]]:
@@ -302,14 +256,7 @@ async def _fleet(env: Environment, **cpus: str) -> None:
 
 
 async def _placed_job(env: Environment, parallelism: int, topology: str, value: str) -> None:
-    marks = {"metadata": {"annotations": {topology: value}}}
-    await env.create(
-        "Job",
-        "grows",
-        {"parallelism": parallelism, "completions": 9, "template": {**template("1"), **marks}},
-        labels={"kueue.x-k8s.io/queue-name": "lq"},
-        annotations={"kueue.x-k8s.io/elastic-job": "true"},
-    )
+    await _create_job(env, parallelism, {**template("1"), "metadata": {"annotations": {topology: value}}})
 
 
 async def _node_of(env: Environment, name: str) -> str:
@@ -333,10 +280,7 @@ async def test_a_slice_that_grows_extends_the_placement_of_the_old_one(
     async with env.manager(featureGates=gates) as manager:
         await _placed_job(env, 2, "kueue.x-k8s.io/podset-unconstrained-topology", "true")
 
-        async def runs() -> bool:
-            return get(await env.read("Job", "grows"), "spec", "suspend") is False
-
-        await env.until(runs)
+        await _until_started(env)
         for name in ("grows-1", "grows-2"):
             await _pod(env, name)
             await env.until(partial(_node_of, env, name))

@@ -58,12 +58,12 @@ class RefusingTransport:
 
 
 @asynccontextmanager
-async def managed(env: Environment, transport: RefusingTransport) -> AsyncIterator[None]:
+async def managed(env: Environment, transport: Transport) -> AsyncIterator[Manager]:
     choices = manager_options(settings.defaults())
     manager = Manager(ApiClient(transport, random.Random(3)), choices, SystemClock(), random.Random(3))
     async with manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())
-        yield
+        yield manager
         leading.cancel()
 
 

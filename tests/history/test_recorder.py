@@ -294,6 +294,13 @@ def test_a_duration_over_which_the_clock_was_set_is_marked_and_counted_and_not_l
     run(tmp_path)
 
 
+async def _slowly(items: Iterable[T]) -> AsyncIterator[T]:
+    """All items take longer than a finalizer would wait."""
+    for item in items:
+        yield item
+        await asyncio.sleep(2)
+
+
 def _gaps(manager: Manager) -> int:
     lines = manager.metrics.exposition().decode().splitlines()
     return sum(int(float(line.split()[-1])) for line in lines if "history_gaps_total{" in line)
@@ -701,14 +708,9 @@ async def test_a_file_that_is_damaged_during_the_first_look_is_replaced_once(mad
         for number in range(4):
             await made.submit(f"waits-{number}", 10, cpu=8)
 
-    async def slowly(items: Iterable[T]) -> AsyncIterator[T]:
-        for item in items:
-            yield item
-            await asyncio.sleep(2)
-
     errors: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history_recorder, "in_turns", slowly)
+        patch.setattr(history_recorder, "in_turns", _slowly)
         patch.setattr(history_recorder.log, "error", lambda message, *values: errors.append(message % values))
         async with made.manager() as manager:
             assert manager.history is not None
@@ -1023,15 +1025,10 @@ async def test_workloads_that_change_during_the_first_look_are_recorded_as_they_
         for number in range(8):
             await made.submit(f"waits-{number}", 10, cpu=8)
 
-    async def slowly(items: Iterable[T]) -> AsyncIterator[T]:
-        for item in items:
-            yield item
-            await asyncio.sleep(2)  # all take longer than a finalizer would wait
-
     errors: list[str] = []
     made.path = made.path.with_name("another.sqlite")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history_recorder, "in_turns", slowly)
+        patch.setattr(history_recorder, "in_turns", _slowly)
         patch.setattr(history_recorder.log, "error", lambda message, *values: errors.append(message % values))
         async with made.manager() as manager:
             assert manager.history is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -22,14 +22,14 @@ from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.lifecycle import queues
 
-_SET_ONCE: Final = frozenset({"ResourceFlavor", "AdmissionCheck"})
-
 
 class _Kept(msgspec.Struct, frozen=True):
     """A kind of which objects are kept: its informer, and whether an object is in use."""
 
     objects: Informer[Any]
     is_used: Callable[[str], bool]
+    # Whether a change of an object that is not being deleted leaves its finalizers as they are.
+    is_set_once: bool = False
 
 
 class InUseController:
@@ -45,10 +45,12 @@ class InUseController:
             "ResourceFlavor": _Kept(
                 informers.flavors,
                 lambda name: any(name in flavors_of(queue) for queue in informers.cluster_queues.values()),
+                is_set_once=True,
             ),
             "AdmissionCheck": _Kept(
                 informers.checks,
                 lambda name: any(name in checks_of(queue) for queue in informers.cluster_queues.values()),
+                is_set_once=True,
             ),
         }
         if topology:
@@ -58,17 +60,16 @@ class InUseController:
             )
         self.loop: Controller[tuple[str, str]] = Controller("in-use", self._reconcile, rng)
         for kind, kept in self._kept.items():
-            kept.objects.add_handler(self._adder(kind))
+            kept.objects.add_handler(self._adder(kind, is_set_once=kept.is_set_once))
         informers.workloads.add_handler(self._workload_seen)
         informers.cluster_queues.add_handler(self._cluster_queue_seen)
         informers.flavors.add_handler(self._flavor_seen)
 
-    def _adder(self, kind: str) -> Callable[[InformerEvent[Any]], None]:
-        is_set_once = kind in _SET_ONCE
-
+    def _adder(self, kind: str, *, is_set_once: bool) -> Callable[[InformerEvent[Any]], None]:
         def add(change: InformerEvent[Any]) -> None:
-            is_live = change.new is not None and change.new.metadata.deletion_timestamp is None
-            if not (is_set_once and is_live and change.old is not None):
+            is_created = change.old is None
+            is_deleting = change.new is None or change.new.metadata.deletion_timestamp is not None
+            if is_created or is_deleting or not is_set_once:
                 self.loop.add((kind, change.key.name))
 
         return add

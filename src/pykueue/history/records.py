@@ -14,7 +14,7 @@ one changes nothing, so states may arrive twice and from two sources: the watch,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -58,7 +58,8 @@ class Outcome(StrEnum):
     UNKNOWN = "Unknown"  # the object was gone before its end was recorded
 
 
-_OUTCOMES: Final = {
+# Other reasons, such as those of other clients, are a success.
+_OUTCOMES: Final[Mapping[str, Outcome]] = {
     FinishedReason.SUCCEEDED: Outcome.SUCCEEDED,
     FinishedReason.FAILED: Outcome.FAILED,
     FinishedReason.FAILED_TO_START: Outcome.FAILED,
@@ -241,12 +242,8 @@ def observe(
     return _ended(known, _seconds(finished.last_transition_time, seen), _outcome_of(finished))
 
 
-_NAMES: Final = frozenset(each.value for each in FinishedReason)
-
-
 def _outcome_of(finished: meta.Condition) -> Outcome:
-    known = finished.reason in _NAMES
-    return _OUTCOMES.get(FinishedReason(finished.reason), Outcome.SUCCEEDED) if known else Outcome.SUCCEEDED
+    return _OUTCOMES.get(finished.reason, Outcome.SUCCEEDED)
 
 
 def _is_kept(record: WorkloadRecord, workload: kueue.Workload) -> bool:

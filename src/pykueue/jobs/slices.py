@@ -3,6 +3,7 @@
     one Workload       its counts follow the job while it has no quota reserved, or is scaled down; to scale up while
                        quota is reserved, a second one is created that names the one it replaces
     two                the one with quota and its replacement; admitting the second finishes the first
+    evicted            the one with quota is that of the job until the job has stopped
     any others         are finished
 
 A finished slice keeps its finalizer, as a record, until the job is deleted or its retention ends. A job on which more
@@ -10,6 +11,8 @@ than pod counts changed is matched as any other job.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from kubemachinery import unstructured
 from kubemachinery.meta import Nanoseconds
@@ -30,12 +33,7 @@ from pykueue.lifecycle.workload_changes import Changes, RemoveFinalizer
 def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions | None:
     """The slice of the job, or what has to be done first; None where the job is matched as any other."""
     done = [workload for workload in facts.workloads if states.is_finished(workload)]
-    released = tuple(
-        ChangeWorkload(each, (RemoveFinalizer(),))
-        for each in done
-        if _has_finalizer(each) and workloads.is_deleting(each)
-    )
-    if released:
+    if released := _without_finalizer(each for each in done if workloads.is_deleting(each)):
         return released
     living = [workload for workload in facts.workloads if not states.is_finished(workload)]
     if not living:
@@ -43,7 +41,7 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
     # The deletion of a slice without quota does not stop the job of another one.
     gone = [each for each in living if workloads.is_deleting(each) and not states.is_reserved(each)]
     if gone and len(gone) < len(living):
-        if released := tuple(ChangeWorkload(each, (RemoveFinalizer(),)) for each in gone if _has_finalizer(each)):
+        if released := _without_finalizer(gone):
             return released
         living = [each for each in living if each not in gone]
     if len(living) > 1 and (stopping := _stopping(living)) is not None:
@@ -76,17 +74,21 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
     counts = tuple(asked.values())
     before = tuple(pod_set.count for pod_set in newest.spec.pod_sets)
     if counts == before:
-        # A job that was scaled up before it was started, or before it had stopped, starts with the quota that is
-        # reserved.
-        if job.is_suspended() or job.is_stopping():
-            return Matched(kept[0])
-        if newest is not kept[0] and states.is_evicted(newest):
-            return ()  # deactivated before it had quota: the job runs on with the slice that it was to replace
-        return Matched(newest)
+        return _matched(job, kept)
     grows = any(after > count for after, count in zip(counts, before, strict=True))
     if states.is_reserved(newest) and grows:
         return _grown(job, newest, facts, options)
     return (ResizeWorkload(newest, counts),)
+
+
+def _matched(job: GenericJob, kept: list[Workload]) -> Matched | Actions:
+    """The slice of a job that has the counts of the newest one."""
+    # A job that was scaled up before it was started, or before it had stopped, starts with the quota that is reserved.
+    if job.is_suspended() or job.is_stopping():
+        return Matched(kept[0])
+    if len(kept) > 1 and states.is_evicted(kept[-1]):
+        return ()  # deactivated before it had quota: the job runs on with the slice that it was to replace
+    return Matched(kept[-1])
 
 
 def _last_finished(job: GenericJob, done: list[Workload]) -> Matched | None:
@@ -98,8 +100,13 @@ def _last_finished(job: GenericJob, done: list[Workload]) -> Matched | None:
     return Matched(None) if job.is_suspended() or job.outcome() is not None else None
 
 
-def _has_finalizer(workload: Workload) -> bool:
-    return labels.RESOURCE_IN_USE_FINALIZER in workload.metadata.finalizers
+def _without_finalizer(found: Iterable[Workload]) -> Actions:
+    """Remove the finalizer of the Workloads that have it."""
+    return tuple(
+        ChangeWorkload(each, (RemoveFinalizer(),))
+        for each in found
+        if labels.RESOURCE_IN_USE_FINALIZER in each.metadata.finalizers
+    )
 
 
 def _replaces(workload: Workload) -> str:
