@@ -24,7 +24,7 @@ from pykueue.api.kueue import Workload
 from pykueue.jobs import podsets, workload_sync, workloads
 from pykueue.jobs.actions import Actions, ChangeWorkload, CreateWorkload, EmitJobEvent, ResizeWorkload
 from pykueue.jobs.facts import JobFacts
-from pykueue.jobs.interface import GenericJob, Matched
+from pykueue.jobs.interface import GenericJob, JobOutcome, Matched
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.lifecycle import finishing, states
 from pykueue.lifecycle.workload_changes import Changes, RemoveFinalizer
@@ -33,37 +33,49 @@ from pykueue.lifecycle.workload_changes import Changes, RemoveFinalizer
 def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions | None:
     """The slice of the job, or what has to be done first; None where the job is matched as any other."""
     done = [workload for workload in facts.workloads if states.is_finished(workload)]
-    if released := _without_finalizer(each for each in done if workloads.is_deleting(each)):
-        return released
     living = [workload for workload in facts.workloads if not states.is_finished(workload)]
-    if not living:
-        return _last_finished(job, done)
     # The deletion of a slice without quota does not stop the job of another one.
     gone = [each for each in living if workloads.is_deleting(each) and not states.is_reserved(each)]
-    if gone and len(gone) < len(living):
-        if released := _without_finalizer(gone):
+    if len(gone) == len(living):
+        gone = []
+    for deleted in ([each for each in done if workloads.is_deleting(each)], gone):
+        if released := _without_finalizer(deleted):
             return released
-        living = [each for each in living if each not in gone]
+    living = [each for each in living if each not in gone]
+    if not living:
+        return _last_finished(job, done)
     if len(living) > 1 and (stopping := _stopping(living)) is not None:
         return Matched(stopping)
     kept = _kept(living)
-    ended = tuple(
-        ChangeWorkload(workload, _ended(workload, living, now))
-        for workload in living
-        if all(workload is not k for k in kept)
-    )
-    if ended:
+    if ended := _superseded(living, kept, now):
         return ended
+    if (outcome := job.outcome()) is not None:
+        return _finished(kept, outcome, now)
+    return _following(job, kept, facts, options)
+
+
+def _superseded(living: list[Workload], kept: list[Workload], now: Nanoseconds) -> Actions:
+    """Finish the slices that are neither the one with quota nor its replacement."""
+    others = (workload for workload in living if all(workload is not each for each in kept))
+    return tuple(ChangeWorkload(workload, _ended(workload, living, now)) for workload in others)
+
+
+def _finished(kept: list[Workload], outcome: JobOutcome, now: Nanoseconds) -> Matched | Actions:
+    """The slice of a job that finished. If a larger slice was not admitted before, the one with the quota is finished
+    as well."""
+    reason = FinishedReason.SUCCEEDED if outcome.success else FinishedReason.FAILED
+    over = tuple(
+        ChangeWorkload(each, finishing.finish(each, reason, outcome.message, now, outcome.ended)) for each in kept[:-1]
+    )
+    return over or Matched(kept[-1])
+
+
+def _following(
+    job: GenericJob, kept: list[Workload], facts: JobFacts, options: IntegrationOptions
+) -> Matched | Actions | None:
+    """The slice with the counts of a job that goes on, or what gives it these counts: a resized or a larger slice. None
+    if the job has other pod sets."""
     newest = kept[-1]
-    outcome = job.outcome()
-    if outcome is not None:
-        # The job finished before the larger slice was admitted: the slice with the quota is finished as well.
-        reason = FinishedReason.SUCCEEDED if outcome.success else FinishedReason.FAILED
-        over = tuple(
-            ChangeWorkload(each, finishing.finish(each, reason, outcome.message, now, outcome.ended))
-            for each in kept[:-1]
-        )
-        return over or Matched(newest)
     asked = {pod_set["name"]: pod_set["count"] for pod_set in job.pod_sets(options)}
     if list(asked) != [pod_set.name for pod_set in newest.spec.pod_sets]:
         return None
