@@ -13,8 +13,8 @@ from laws.random_clusters import NAMESPACE, NOW, ClusterCase, QueueCase, QuotaCa
 from lifecycle.workload_harness import placed
 from pykueue.api import kube, kueue
 from pykueue.core.cohort import CohortTree, TreePlan
-from pykueue.core.decision import Admit, Preempt, Wait
-from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.decision import Admit, Preempt, SecondPassFailed, Wait
+from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
 from pykueue.core.queue import FlavorResource
 from pykueue.state import audit, scheduling_scope, specs
 from pykueue.state.assumed import WriteStage
@@ -736,6 +736,24 @@ def test_a_slice_that_waits_for_a_node_is_tried_again_when_its_quota_is_restored
     assert world.next_second_pass == NOW + 60 * meta.SECOND
     world.put(failed, NOW + 30 * meta.SECOND)
     assert world.next_second_pass == NOW + 60 * meta.SECOND
+
+
+def test_a_slice_is_replaced_in_the_cycle_in_which_its_second_pass_loses_to_the_new_slice() -> None:
+    """With fair sharing one entry of a ClusterQueue is processed, and it is not the second pass [FS10]. The second pass
+    waits with the quota of the slice, and is tried again if the reservation of the new slice is not stored [CY17]."""
+    world = World(SchedulingPolicy(fair_sharing=(FairSharingStrategy.LESS_THAN_INITIAL_SHARE,)))
+    for thing in ClusterCase((), (queue_of(nominal=4),), (), fair=True).things():
+        world.put(thing, NOW)
+    world.put(on_failed_node(elastic(1, 2, "f0"), "n1"), NOW)
+    world.put(elastic(2, 3, replaces=1), NOW)
+    decided = world.decide(NOW)
+    assert [(type(each), each.workload) for each in decided] == [(Admit, NEW_SLICE), (SecondPassFailed, OLD_SLICE)]
+    assert figures(world) == {"queue q f0": 3000}
+    assert not world.second_passes
+    world.refuse(NEW_SLICE)
+    assert figures(world) == {"queue q f0": 2000}
+    assert world.second_passes.keys() == {OLD_SLICE}
+    assert world.next_second_pass == 0
 
 
 def test_a_slice_keeps_its_quota_when_the_reservation_that_replaces_it_was_not_stored() -> None:

@@ -76,10 +76,14 @@ class SecondPasses:
         return min((head.back_off_until or 0 for head in heads), default=None)
 
     def try_later(self, key: str, now: Nanoseconds, scan: ScanPosition | None = None) -> None:
-        """Retry a failed second pass after a growing backoff [TS26]. Its next scan continues at `scan`."""
+        """Retry a failed second pass after a growing backoff [TS26]. Its next scan continues at `scan`. A paused one
+        lost its quota earlier in the cycle: it was not tried, and continues when it is resumed."""
+        head = self.heads.get(key)
+        if head is None:
+            return
         tries = self._tries[key] = self._tries.get(key, 0) + 1
-        self.heads[key].scan_position = scan
-        self.heads[key].back_off_until = now + min(2 ** (tries - 1), _LONGEST_PAUSE_SECONDS) * SECOND
+        head.scan_position = scan
+        head.back_off_until = now + min(2 ** (tries - 1), _LONGEST_PAUSE_SECONDS) * SECOND
 
     def has_failed(self, key: str) -> bool:
         return key in self._tries
