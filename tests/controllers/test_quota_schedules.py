@@ -165,6 +165,19 @@ async def test_as_few_as_needed_are_evicted_and_get_notice() -> None:
 
 
 @virtual_time
+async def test_a_notice_may_be_longer_than_windows_are_known_for_otherwise() -> None:
+    async with site(cpu=6) as made, leading(made.client, made.clock, ON):
+        days = 15 * 24 * 60
+        await made.schedule("drop", days + 20, days + 60, target(change=-4), onStart="Evict", notice="360h")
+        await asyncio.sleep(18 * 60)
+        await made.workload("w", cpu=4)
+        await asyncio.sleep(60)
+        assert await made.events("QuotaWithdrawal") == []
+        await asyncio.sleep(2 * 60)
+        assert await made.events("QuotaWithdrawal") == ["w"]
+
+
+@virtual_time
 async def test_borrowers_are_evicted_before_the_queue_that_owns_the_quota() -> None:
     async with server() as client:
         made = Site(client, VirtualClock(asyncio.get_running_loop()))

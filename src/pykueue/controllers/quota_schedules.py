@@ -20,7 +20,7 @@ from kubemachinery.client.informer import Informer, InformerEvent
 from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.clock import Clock
 from kubemachinery.conditions import ConditionStatus
-from kubemachinery.meta import HOUR, SECOND, Nanoseconds, format_time
+from kubemachinery.meta import SECOND, Nanoseconds, format_time
 from pykueue import calendars
 from pykueue.api import quota_schedule, registry
 from pykueue.api.conditions import QuotaScheduleCondition, QuotaScheduleReadyReason
@@ -51,7 +51,6 @@ log = logging.getLogger(__name__)
 
 _SCHEDULE: Final = registry.EXTENSIONS.of(quota_schedule.QuotaSchedule)
 _EVERY: Final = ""  # the one key: windows of all schedules have edges together
-_REFRESH: Final = 24 * HOUR
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
 _NOTICED_MAX: Final = 10_000
 
@@ -134,7 +133,7 @@ class QuotaScheduleController:
 
     async def _reconcile(self, key: str) -> float | None:
         now = self._clock.now()
-        if now >= self._expanded_at + _REFRESH or now < self._expanded_at:
+        if now >= self._expanded_at + calendars.REFRESH or now < self._expanded_at:
             self._expanded_at = now
             for schedule in self.informer.values():
                 self._expand(schedule, now)
@@ -159,7 +158,7 @@ class QuotaScheduleController:
             for span in each.spans
             if span.start - each.notice > now
         )
-        due = min((*notices, self._expanded_at + _REFRESH, world.windows.next_edge or quota_windows.FOREVER))
+        due = min((*notices, self._expanded_at + calendars.REFRESH, world.windows.next_edge or quota_windows.FOREVER))
         return max(_SHORTEST_PAUSE_SECONDS, (due - now) / SECOND)
 
     def _give_notice(self, world: World, now: Nanoseconds) -> None:
