@@ -144,19 +144,25 @@ def _too_long(field: str, value: object) -> Iterator[FieldError]:
 
 HORIZON: Final[Nanoseconds] = WINDOWS_KNOWN
 """How far ahead windows are expanded [QS9]."""
+REFRESH: Final[Nanoseconds] = 24 * meta.HOUR
+"""How often they are expanded again."""
 PAST: Final[Nanoseconds] = 24 * meta.HOUR
 """How long windows that have ended are kept: a clock may be set back."""
 
 
 def scheduled_windows(schedule: QuotaSchedule, now: Nanoseconds, horizon: Nanoseconds = HORIZON) -> ScheduledWindows:
-    """A QuotaSchedule as instants: every window that ends after yesterday and begins within the horizon. Raises
-    `CalendarError` for a schedule that cannot be applied."""
+    """A QuotaSchedule as instants: every window that ends after yesterday and begins within the horizon, or soon enough
+    for its notice. Raises `CalendarError` for a schedule that cannot be applied."""
     return _scheduled_windows(schedule.metadata.name, schedule.spec, now, horizon)
 
 
 # Explanations and suggestions build the same state many times.
 @lru_cache(maxsize=256)
 def _scheduled_windows(name: str, spec: QuotaScheduleSpec, now: Nanoseconds, horizon: Nanoseconds) -> ScheduledWindows:
+    notice = _duration(spec.notice) if spec.notice else 0
+    if spec.on_start == ScheduleOnStart.EVICT:
+        # Windows are expanded once a day, so that a notice may be due before the next time.
+        horizon = max(horizon, notice + REFRESH)
     return ScheduledWindows(
         schedule=name,
         quotas=tuple(_window_quotas(spec)),
@@ -169,7 +175,7 @@ def _scheduled_windows(name: str, spec: QuotaScheduleSpec, now: Nanoseconds, hor
         ends_before=spec.approach == ScheduleApproach.END_BEFORE,
         repeats=any(window.cron is not None for window in spec.windows),
         evicts=spec.on_start == ScheduleOnStart.EVICT,
-        notice=_duration(spec.notice) if spec.notice else 0,
+        notice=notice,
     )
 
 

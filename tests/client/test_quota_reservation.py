@@ -172,3 +172,10 @@ def test_a_reservation_without_an_effect_is_refused(given: dict[str, Any], sente
     with pytest.raises(UsageError) as caught:
         replace(CLASS, **given).document(NOW)
     assert str(caught.value) == sentence
+
+
+def test_windows_are_listed_for_ten_years_at_most() -> None:
+    assert quota_reservation.until("+520w", NOW) == NOW + 520 * 7 * 24 * meta.HOUR
+    for text in ("+521w", "+999999w", "+99999d"):
+        with pytest.raises(UsageError, match=r"must be at most \+520w, which is ten years"):
+            quota_reservation.until(text, NOW)

@@ -6,8 +6,15 @@ A limit of 0.1 cpu hours is 360 seconds of one core. Times are seconds before an
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from controllers.budget_world import BUDGETS, CHECKS, CLUSTER_QUEUES, DAY, HOUR, BudgetWorld, budget, check, scenario
+from pykueue.api.budget import BudgetStatus
+from pykueue.controllers.checks import budget_status
 from pykueue.history.store import HistoryStore
 
 
@@ -409,3 +416,31 @@ async def test_a_clock_that_is_far_behind_for_a_moment_gives_no_charge_back(made
         await asyncio.sleep(10)
         assert "is spent" in (await made.condition("second", "Requeued"))["message"]
         assert (await made.budget())["status"]["conditions"][0]["reason"] == "Counted"
+
+
+def test_the_status_is_computed_once_a_second_however_many_workloads_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than all else that follows a change, if there are many groups."""
+    computed: list[float] = []
+    status = budget_status.status
+
+    @scenario
+    async def run(made: BudgetWorld) -> None:
+        def noted(*given: Any) -> BudgetStatus:
+            computed.append(made.now)
+            return status(*given)
+
+        monkeypatch.setattr(budget_status, "status", noted)
+        async with made.manager():
+            await made.install(budget(amounts=[{"resource": "cpu", "hours": 1000}]))
+            for number in range(40):
+                await made.client.submit(["sleep", "600"], name=f"job-{number}", cpu="10m")
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(10)
+            (group,) = (await made.budget())["status"]["groups"]
+            assert group["perHour"] == "0.4"
+        assert all(later - earlier > 0.99 for earlier, later in pairwise(computed))
+
+    run(tmp_path)
+    assert computed

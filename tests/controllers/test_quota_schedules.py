@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import msgspec
 
 from controllers.conftest import pod_set
 from controllers.test_clock import kind, leading
+from kubemachinery import quantity
 from kubemachinery.client.client import ApiClient
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.meta import SECOND, format_time
 from kubemachinery.unstructured import get
 from pykueue.api import registry
 from pykueue.api.quota_schedule import QuotaSchedule
+from pykueue.core import amounts
 from pykueue.testing.virtual_loop import VirtualClock
 from virtual import server, virtual_time
 
@@ -158,6 +162,19 @@ async def test_as_few_as_needed_are_evicted_and_get_notice() -> None:
         assert await made.evicted() == {}
         await asyncio.sleep(10 * 60)
         assert await made.evicted() == {"new": "QuotaWithdrawn"}
+
+
+@virtual_time
+async def test_a_notice_may_be_longer_than_windows_are_known_for_otherwise() -> None:
+    async with site(cpu=6) as made, leading(made.client, made.clock, ON):
+        days = 15 * 24 * 60
+        await made.schedule("drop", days + 20, days + 60, target(change=-4), onStart="Evict", notice="360h")
+        await asyncio.sleep(18 * 60)
+        await made.workload("w", cpu=4)
+        await asyncio.sleep(60)
+        assert await made.events("QuotaWithdrawal") == []
+        await asyncio.sleep(2 * 60)
+        assert await made.events("QuotaWithdrawal") == ["w"]
 
 
 @virtual_time
@@ -358,6 +375,56 @@ async def test_a_changed_schedule_lets_a_workload_start_that_it_held_back() -> N
         await made.client.patch(SCHEDULES, "service", {"spec": {"approach": "Ignore"}})
         await asyncio.sleep(5)
         assert await made.reserved() == ["w"]
+
+
+@virtual_time
+async def test_an_unlimited_quota_is_shown_as_the_highest_number() -> None:
+    async with site(cpu=1) as made, leading(made.client, made.clock, ON):
+        await made.schedule("much", -1, 60, target(change="9e18"))
+        await asyncio.sleep(5)
+        (found,) = (await made.status("much"))["effectiveQuotas"]
+        assert amounts.of_quota("cpu", quantity.parse(found["nominalQuota"])) == amounts.UNLIMITED
+        assert "borrowingLimit" not in found
+
+
+class RefusingTransport:
+    """Refuses every write of the status of one schedule."""
+
+    def __init__(self, inner: Transport, schedule: str) -> None:
+        self._inner = inner
+        self._path = f"/quotaschedules/{schedule}/status"
+        self.refused = 0
+
+    async def send(self, call: ApiRequest) -> ApiResponse:
+        if call.path.endswith(self._path):
+            self.refused += 1
+            return ApiResponse(403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not you"}')
+        return await self._inner.send(call)
+
+    def stream(self, call: ApiRequest) -> AbstractAsyncContextManager[Lines]:
+        return self._inner.stream(call)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@virtual_time
+async def test_a_status_that_is_refused_delays_no_other_status_and_no_eviction() -> None:
+    async with site(cpu=1) as made:
+        transport = RefusingTransport(made.client._transport, "a")
+        client = ApiClient(transport, random.Random(3))
+        async with leading(client, made.clock, ON):
+            await made.queue("other", cpu=1)
+            await made.schedule("a", -1, 600, target("other", change="1"))
+            await made.schedule("b", 60, 120, target(nominalQuota=0), onStart="Evict")
+            await asyncio.sleep(59 * 60)
+            await made.workload("w", cpu=1)
+            await asyncio.sleep(55)
+            assert transport.refused > 2
+            assert (await made.status("b"))["next"]["window"] == "night"
+            assert await made.reserved() == ["w"]
+            await asyncio.sleep(10)
+            assert await made.evicted() == {"w": "QuotaWithdrawn"}
 
 
 @virtual_time

@@ -16,12 +16,12 @@ import pytest
 from msgspec.structs import replace
 
 from history.recorded_world import WORKLOADS, RecordedWorld, chosen_settings, recorded_server, scenario_in
-from kubemachinery import meta
+from kubemachinery import meta, turns
 from kubemachinery.client.errors import ApiError, Conflict
 from pykueue.api import kube, kueue, registry
 from pykueue.client import job_history
 from pykueue.client.job_history import HistoryRequest
-from pykueue.controllers import history_recorder
+from pykueue.controllers import history_recorder, history_views
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.history import documents
@@ -1045,6 +1045,54 @@ async def test_workloads_that_change_during_the_first_look_are_recorded_as_they_
     waiting = {f"waits-{number}": "Waiting" for number in range(7)}
     assert states == {"holder": "Running", **waiting, "waits-7": "Cancelled", "late": "Waiting"}
     assert not errors, "what a finalizer waits for is saved during the look"
+
+
+def test_a_page_of_records_is_made_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a filter that few of many records match keeps the store from being written, and the loop, for no long time."""
+    monkeypatch.setattr(history_views, "READ_TOGETHER", 2)
+    asked, iterations, seen = 0, 0, []
+
+    @scenario
+    async def pages(made: World) -> None:
+        nonlocal asked
+        async with made.manager() as manager:
+            for name, cpu in (("a", 2), ("b", 1), ("c", 1), ("d", 1), ("e", 2), ("f", 1), ("g", 2)):
+                await made.submit(name, 1, cpu)
+            recorder = manager.history
+            assert recorder is not None
+            ask, item = recorder.ask, documents.record_item
+
+            async def counted(question: Any) -> Any:
+                nonlocal asked
+                asked += 1
+                return await ask(question)
+
+            def noted(*given: Any) -> Any:
+                seen.append(iterations)
+                return item(*given)
+
+            monkeypatch.setattr(recorder, "ask", counted)
+            monkeypatch.setattr(documents, "record_item", noted)
+            turns.limit(asyncio.get_running_loop(), -1)
+            counting = asyncio.create_task(count())
+            large = HistoryRequest(larger_than=("cpu=1",))
+            assert [each.job async for each in job_history.records(made.api, large)] == ["a", "e", "g"]
+            assert asked == 4
+            first = [each.job async for each in job_history.records(made.api, large, limit=2)]
+            assert (first, asked) == (["a", "e"], 7)
+            seen.clear()
+            monkeypatch.setattr(history_views, "READ_TOGETHER", 100)
+            assert len([each async for each in job_history.records(made.api, HistoryRequest())]) == 7
+            assert len(set(seen)) > 3, "the loop continues between records"
+            counting.cancel()
+
+    async def count() -> None:
+        nonlocal iterations
+        while True:
+            iterations += 1
+            await asyncio.sleep(0)
+
+    pages(tmp_path)
 
 
 @scenario

@@ -129,6 +129,21 @@ def test_pages_together_are_the_list(store: HistoryStore) -> None:
     assert found == [str(number) for number in range(7)]
 
 
+@pytest.mark.parametrize("most_read", [1, 2, 5, 7, 8])
+def test_parts_of_few_read_records_together_are_the_list(store: HistoryStore, most_read: int) -> None:
+    store.save([ended(str(number)) for number in range(7)])
+    for flavor, wanted in (("a100", [str(number) for number in range(7)]), ("h100", [])):
+        found, after, parts = [], 0, 0
+        while True:
+            part, after = store.select(RecordFilter(flavor=flavor), after=after, most_read=most_read)
+            found += [record.uid for record in part]
+            parts += 1
+            if not after:
+                break
+        assert found == wanted
+        assert parts == -(-7 // most_read)
+
+
 def test_waiting_is_reported_by_group_with_its_quantiles(store: HistoryStore) -> None:
     store.save([ended(str(number), user="ana" if number < 3 else "bob") for number in range(4)])
     rows = store.waiting(RecordFilter(since=START, until=START + 100), ["user"])

@@ -164,3 +164,31 @@ def test_the_next_edge_is_the_next_change(drawn: tuple[ScheduledWindows, ...], n
     until = windows.next_edge or now + HOUR
     before = [nominal(windows, queue) for queue in QUEUES]
     assert [expected_nominal(drawn, queue, until - SECOND) for queue in QUEUES] == before
+
+
+@st.composite
+def repeated_schedules(draw: st.DrawFn, name: str) -> ScheduledWindows:
+    """A schedule with windows that begin again and again, also while they are in force."""
+    spans = []
+    for window in range(draw(st.integers(1, 2))):
+        length = draw(st.integers(1, 30)) * MINUTE
+        spans += [
+            WindowSpan(f"w{window}", start, start + length) for start in draw(st.lists(times, max_size=8, unique=True))
+        ]
+    quota = WindowQuota(draw(st.sampled_from(QUEUES)), *PAIR, change=draw(st.integers(-20, 20)))
+    return ScheduledWindows(name, (quota,), tuple(sorted(spans, key=lambda span: (span.start, span.window))))
+
+
+@given(st.tuples(repeated_schedules("s0"), repeated_schedules("s1"), schedules("s2")), times)
+def test_the_edges_ahead_are_those_of_all_occurrences_each_with_what_its_windows_give(
+    drawn: tuple[ScheduledWindows, ...], now: int
+) -> None:
+    windows = QuotaWindows()
+    windows.replace_all(drawn)
+    found = list(windows.edges_with_quotas(now))
+    coming = [(each.schedule, span) for each in drawn for span in each.spans if span.end > now]
+    assert [edge.at for edge in found] == windows.edges(now)
+    for edge in found:
+        assert edge.given == windows.given_at(edge.at)
+        assert set(edge.begun) == {(name, span.window) for name, span in coming if span.start == edge.at}
+        assert set(edge.ended) == {(name, span.window) for name, span in coming if span.end == edge.at}

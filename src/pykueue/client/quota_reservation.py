@@ -28,6 +28,8 @@ _WEEKDAY: Final = re.compile(rf"(?P<day>[a-z]{{3,9}})\s+{_TIME}")
 _TIME_OF_DAY: Final = re.compile(_TIME)
 _AHEAD: Final = re.compile(r"\+(\d{1,6})(m|h|d|w)")
 _UNITS: Final = {"m": meta.MINUTE, "h": meta.HOUR, "d": 24 * meta.HOUR, "w": 7 * 24 * meta.HOUR}
+# Windows are listed one by one, and clocks of time zones end with the year 9999.
+_LONGEST_AHEAD: Final = 520 * _UNITS["w"]
 _FORMS: Final = "a weekday with a time such as 'tue 14:00', a time such as 14:00, or a date such as 2026-12-18T09:00"
 
 
@@ -139,7 +141,10 @@ def until(text: str, now: Nanoseconds) -> Nanoseconds:
     found = _AHEAD.fullmatch(text.strip().lower())
     if found is None:
         raise UsageError(f"--until {text}: must be a length of time ahead, such as +14d or +36h")
-    return now + int(found[1]) * _UNITS[found[2]]
+    ahead = int(found[1]) * _UNITS[found[2]]
+    if ahead > _LONGEST_AHEAD:
+        raise UsageError(f"--until {text}: must be at most +520w, which is ten years")
+    return now + ahead
 
 
 # --- The list ---------------------------------------------------------------------------------------------------------

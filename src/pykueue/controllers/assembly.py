@@ -319,7 +319,9 @@ def _as_chosen(options: ManagerOptions, tools: _Tools, executor: JobReconciler) 
         yield _Part(DefaultLocalQueues(client, *kinds, tools.reporter, BY_SPEC, rng).loop)
     if options.quota_calendar:
         schedules = QuotaScheduleController(client, informers, tools.scheduler, writer, tools.clock, rng)
-        yield _Part(schedules.loop, (schedules.informer,))
+        edges, statuses = schedules.loops
+        yield _Part(edges, (schedules.informer,))
+        yield _Part(statuses)
     if options.policy.planned_backfill:
         planned = PlannedStartController(client, tools.scheduler.world, informers, writer, tools.clock, rng)
         planned.on_change.append(tools.measures.metrics.plan_changed)

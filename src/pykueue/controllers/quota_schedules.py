@@ -20,7 +20,7 @@ from kubemachinery.client.informer import Informer, InformerEvent
 from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.clock import Clock
 from kubemachinery.conditions import ConditionStatus
-from kubemachinery.meta import HOUR, SECOND, Nanoseconds, format_time
+from kubemachinery.meta import SECOND, Nanoseconds, format_time
 from pykueue import calendars
 from pykueue.api import quota_schedule, registry
 from pykueue.api.conditions import QuotaScheduleCondition, QuotaScheduleReadyReason
@@ -38,6 +38,7 @@ from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.controllers.world_feed import key_of
 from pykueue.core import amounts, quota
+from pykueue.core.amounts import Amount
 from pykueue.core.queue import FlavorResource, Quota
 from pykueue.lifecycle.workload_changes import EmitEvent, EventType
 from pykueue.observe.events import SCHEDULER
@@ -49,8 +50,7 @@ from pykueue.state.world import World
 log = logging.getLogger(__name__)
 
 _SCHEDULE: Final = registry.EXTENSIONS.of(quota_schedule.QuotaSchedule)
-_EVERY: Final = ""  # the one key: statuses depend on each other
-_REFRESH: Final = 24 * HOUR
+_EVERY: Final = ""  # the one key: windows of all schedules have edges together
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
 _NOTICED_MAX: Final = 10_000
 
@@ -78,7 +78,9 @@ class QuotaScheduleController:
         self.informer: Informer[QuotaSchedule] = Informer(
             client, _SCHEDULE, ObjectDecoder(QuotaSchedule, counts_generations=True), rng, may_be_absent=True
         )
-        self.loop: Controller[str] = Controller("quota-schedules", self._reconcile, rng)
+        self._edges: Controller[str] = Controller("quota-schedules", self._reconcile, rng)
+        # By schedule: a status that the API server refuses delays no other one, and no eviction.
+        self._statuses: Controller[str] = Controller("quota-schedule-status", self._write_status, rng)
         self._expanded: dict[str, ScheduledWindows] = {}
         self._invalid: dict[str, str] = {}
         self._expanded_at: Nanoseconds = 0
@@ -86,6 +88,10 @@ class QuotaScheduleController:
         self.informer.add_handler(self._schedule_changed)
         informers.cluster_queues.add_handler(self._owner_changed)
         informers.cohorts.add_handler(self._owner_changed)
+
+    @property
+    def loops(self) -> tuple[Controller[str], ...]:
+        return self._edges, self._statuses
 
     # --- Windows ------------------------------------------------------------------------------------------------------
 
@@ -100,7 +106,7 @@ class QuotaScheduleController:
             self._expanded.pop(event.key.name, None)
             self._invalid.pop(event.key.name, None)
         self._scheduler.set_windows(self._expanded.values())
-        self.loop.add(_EVERY)
+        self._edges.add(_EVERY)
 
     def _expand(self, schedule: QuotaSchedule, now: Nanoseconds) -> None:
         name = schedule.metadata.name
@@ -117,7 +123,7 @@ class QuotaScheduleController:
         above a quota, it follows the usage as well: that of its ClusterQueue, and of those that it borrows from."""
         old, new = event.old, event.new
         if new is None or old is None or new.spec != old.spec or (new.status != old.status and self._is_overcommitted):
-            self.loop.add(_EVERY)
+            self._edges.add(_EVERY)
 
     @property
     def _is_overcommitted(self) -> bool:
@@ -127,7 +133,7 @@ class QuotaScheduleController:
 
     async def _reconcile(self, key: str) -> float | None:
         now = self._clock.now()
-        if now >= self._expanded_at + _REFRESH or now < self._expanded_at:
+        if now >= self._expanded_at + calendars.REFRESH or now < self._expanded_at:
             self._expanded_at = now
             for schedule in self.informer.values():
                 self._expand(schedule, now)
@@ -138,7 +144,7 @@ class QuotaScheduleController:
             self._scheduler.withdraw(withdrawal, _withdrawn(withdrawal))
         self._give_notice(world, now)
         for schedule in sorted(self.informer.values(), key=lambda each: each.metadata.name):
-            await self._write_status(schedule, world, now)
+            self._statuses.add(schedule.metadata.name)
         return self._pause_seconds(world, now)
 
     def _pause_seconds(self, world: World, now: Nanoseconds) -> float | None:
@@ -152,7 +158,7 @@ class QuotaScheduleController:
             for span in each.spans
             if span.start - each.notice > now
         )
-        due = min((*notices, self._expanded_at + _REFRESH, world.windows.next_edge or quota_windows.FOREVER))
+        due = min((*notices, self._expanded_at + calendars.REFRESH, world.windows.next_edge or quota_windows.FOREVER))
         return max(_SHORTEST_PAUSE_SECONDS, (due - now) / SECOND)
 
     def _give_notice(self, world: World, now: Nanoseconds) -> None:
@@ -183,7 +189,12 @@ class QuotaScheduleController:
 
     # --- Status -------------------------------------------------------------------------------------------------------
 
-    async def _write_status(self, schedule: QuotaSchedule, world: World, now: Nanoseconds) -> None:
+    async def _write_status(self, name: str) -> None:
+        schedule = self.informer.get(name)
+        if schedule is None:
+            return
+        world, now = self._scheduler.world, self._clock.now()
+        world.settle(now)
         wanted = self._status(schedule, world, now)
         if wanted == schedule.status:
             return
@@ -278,7 +289,7 @@ def effective_quotas(expanded: ScheduledWindows, world: World) -> Iterator[Effec
 
 def _effective(owner: QuotaOwner, pair: FlavorResource, found: Quota) -> EffectiveQuota:
     borrowing, lending = (
-        None if limit == amounts.UNLIMITED else amounts.text(pair.resource, limit)
+        None if limit == amounts.UNLIMITED else _quantity(pair.resource, limit)
         for limit in (found.borrowing_limit, found.lending_limit)
     )
     return EffectiveQuota(
@@ -286,7 +297,7 @@ def _effective(owner: QuotaOwner, pair: FlavorResource, found: Quota) -> Effecti
         cluster_queue=None if owner.is_cohort else owner.name,
         flavor=pair.flavor,
         resource=pair.resource,
-        nominal_quota=amounts.text(pair.resource, found.nominal),
+        nominal_quota=_quantity(pair.resource, found.nominal),
         borrowing_limit=borrowing,
         lending_limit=lending,
     )
@@ -305,6 +316,11 @@ def overcommitted(expanded: ScheduledWindows, world: World) -> Iterator[Overcomm
                 each.name,
                 each.flavor,
                 each.resource,
-                amounts.text(each.resource, used),
-                amounts.text(each.resource, max(0, amounts.add(used, left))),
+                _quantity(each.resource, used),
+                _quantity(each.resource, max(0, amounts.add(used, left))),
             )
+
+
+def _quantity(resource: str, amount: Amount) -> str:
+    """The amount as a quantity of the API. An unlimited one is the highest number: it is unlimited when it is read."""
+    return amounts.as_quantity(resource, amount).canonical

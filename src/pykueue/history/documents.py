@@ -309,11 +309,15 @@ def _seconds(text: str | None) -> Seconds | None:
     return parse_time(text) // SECOND if text else None
 
 
-def record_list(records: Iterable[WorkloadRecord], now: Seconds, after: int, not_stored: int = 0) -> Tree:
+def record_item(record: WorkloadRecord, now: Seconds) -> Tree:
+    """A record as an item of a page."""
+    return codec.to_tree(record_document(record, now))
+
+
+def record_list(items: Sequence[Tree], after: int, not_stored: int = 0) -> Tree:
     """A page of records; `after` is from which to continue, or 0."""
-    page = JobRecordList(tuple(record_document(record, now) for record in records), not_stored)
     metadata = {"continue": token(after)} if after else {}
-    return {"metadata": metadata, **codec.to_tree(page)}
+    return {"metadata": metadata, **codec.to_tree(JobRecordList((), not_stored)), "items": items}
 
 
 def usage_list(rows: Sequence[UsageRow], by: Sequence[str], not_stored: int = 0) -> Tree:

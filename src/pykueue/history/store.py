@@ -431,19 +431,20 @@ class HistoryStore:
         return [self._record(row) for row in rows.fetchall()]
 
     def select(
-        self, wanted: RecordFilter, *, after: int = 0, limit: int | None = None
+        self, wanted: RecordFilter, *, after: int = 0, limit: int | None = None, most_read: int | None = None
     ) -> tuple[list[WorkloadRecord], int]:
         """The records that match, in the order in which they were first stored; and from which to continue, or 0.
 
-        `after` is what an earlier call returned; without a limit all are returned.
+        `after` is what an earlier call returned; without a limit all are returned. At most `most_read` records are
+        read: fewer of them may match than the limit allows, although there are more.
         """
         where, values = self._where(wanted)
         found: list[WorkloadRecord] = []
         query = f"SELECT id, {_COLUMNS} FROM record WHERE {where} AND id > ? ORDER BY id"
         rows = self._connection.execute(query, (*values, after))
         last = after
-        for identity, *row in rows:
-            if limit is not None and len(found) == limit:
+        for read, (identity, *row) in enumerate(rows):
+            if len(found) == limit or read == most_read:
                 rows.close()
                 return found, last
             last = identity

@@ -7,6 +7,7 @@ restart, a clock that is set back or a deleted schedule leaves nothing behind.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -101,21 +102,27 @@ class QuotaOverlap(msgspec.Struct, frozen=True):
 
 def in_force(schedules: Iterable[ScheduledWindows], now: Nanoseconds) -> list[WindowInForce]:
     """The windows in force, one for each window: of several occurrences, the one that began last [QS5]."""
-    return _in_force((each.schedule, span) for each in schedules for span in each.spans if span.start <= now < span.end)
-
-
-def _in_force(spans: Iterable[tuple[str, WindowSpan]]) -> list[WindowInForce]:
-    """The windows of occurrences that are all in force."""
     found: dict[tuple[str, str], WindowInForce] = {}
-    for schedule, span in spans:
-        before = found.get((schedule, span.window))
-        if before is None or before.since < span.start:
-            found[schedule, span.window] = WindowInForce(span.start, schedule, span.window, span.end)
+    for each in schedules:
+        for span in each.spans:
+            before = found.get((each.schedule, span.window))
+            if span.start <= now < span.end and (before is None or before.since < span.start):
+                found[each.schedule, span.window] = WindowInForce(span.start, each.schedule, span.window, span.end)
     return sorted(found.values(), key=_precedence)
 
 
-def _names(spans: Iterable[tuple[str, WindowSpan]]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted({(schedule, span.window) for schedule, span in spans}))
+def _last_begun(begun_of: dict[tuple[str, str], list[WindowSpan]], at: Nanoseconds) -> list[WindowInForce]:
+    """The windows in force, by the occurrences that have begun, in the order of their starts. What has ended at the end
+    of a list is taken away."""
+    found = []
+    for (schedule, window), begun in list(begun_of.items()):
+        while begun and begun[-1].end <= at:
+            begun.pop()
+        if begun:
+            found.append(WindowInForce(begun[-1].start, schedule, window, begun[-1].end))
+        else:
+            del begun_of[schedule, window]
+    return sorted(found, key=_precedence)
 
 
 def _precedence(window: WindowInForce) -> tuple[Nanoseconds, str, str]:
@@ -221,24 +228,33 @@ class QuotaWindows:
         """The edges after an instant, in order, each with what the windows give then."""
         spans = [(each.schedule, span) for each in self._schedules for span in each.spans if span.end > after]
         spans.sort(key=lambda each: each[1].start)
-        open_spans = [each for each in spans if each[1].start <= after]
-        coming = iter(spans[len(open_spans) :])
-        following = next(coming, None)
-        while open_spans or following is not None:
-            at = min(
-                (span.end for _, span in open_spans),
-                default=FOREVER if following is None else following[1].start,
-            )
-            if following is not None:
-                at = min(at, following[1].start)
-            ended = [each for each in open_spans if each[1].end == at]
-            open_spans = [each for each in open_spans if each[1].end != at]
-            begun = []
-            while following is not None and following[1].start == at:
-                begun.append(following)
-                following = next(coming, None)
-            open_spans += begun
-            yield WindowEdge(at, self._at(_in_force(open_spans)), _names(begun), _names(ended))
+        # By window, its occurrences that have begun, the last one last: that one counts [QS5]. Those that have ended
+        # are taken away when they come to the end of the list, so that an edge costs no more with many of them.
+        begun_of: dict[tuple[str, str], list[WindowSpan]] = {}
+        ends: list[tuple[Nanoseconds, str, str]] = []
+        position = 0
+        at = after
+        while True:
+            begun: set[tuple[str, str]] = set()
+            while position < len(spans) and spans[position][1].start <= at:
+                schedule, span = spans[position]
+                begun_of.setdefault((schedule, span.window), []).append(span)
+                heapq.heappush(ends, (span.end, schedule, span.window))
+                begun.add((schedule, span.window))
+                position += 1
+            ended: set[tuple[str, str]] = set()
+            while ends and ends[0][0] <= at:
+                _, schedule, window = heapq.heappop(ends)
+                ended.add((schedule, window))
+            if at > after:
+                in_force_then = _last_begun(begun_of, at)
+                yield WindowEdge(at, self._at(in_force_then), tuple(sorted(begun)), tuple(sorted(ended)))
+            coming = [spans[position][1].start] if position < len(spans) else []
+            if ends:
+                coming.append(ends[0][0])
+            if not coming:
+                return
+            at = min(coming)
 
     def evicting(self, at: Nanoseconds) -> Iterator[tuple[WindowInForce, ScheduledWindows]]:
         """The windows in force at an instant whose schedule withdraws quota from running Workloads [QS7]."""

@@ -52,8 +52,10 @@ BUDGET_KIND: Final = registry.ALL.of(Budget)
 
 _WORKERS: Final = 4
 _RETRY_SECONDS: Final = 30.0
-# How often the status is written at most while amounts change.
+# How often the status is written at most while amounts change, and how often it is computed: with many groups that
+# takes longer than all else that follows a change.
 _STATUS_SECONDS: Final = 5
+_STATUS_LOOK_SECONDS: Final = 1
 _WAITING: Final = "budgetWait"
 
 
@@ -88,7 +90,9 @@ class BudgetController:
         # UIDs of Workloads whose answer is being written, and problems that an Event was emitted about.
         self._answering: set[str] = set()
         self._problems: dict[str, str] = {}
+        # By Budget, when the status was written last, and when it was computed last.
         self._status_written: dict[str, Nanoseconds] = {}
+        self._status_looked: dict[str, Nanoseconds] = {}
         informers.workloads.add_index(_WAITING, _waits_for)
         informers.workloads.add_handler(self._workload_seen)
         informers.checks.add_handler(self._check_seen)
@@ -468,15 +472,23 @@ class BudgetController:
     async def _write_status(self, book: BudgetBook, budget: Budget) -> None:
         """Write the status, at most every few seconds; a status that waits is written with the next look."""
         now = self._clock.now()
-        wanted = budget_status.status(book, budget, now)
-        if budget_status.is_like(wanted, budget.status):
+        if pause := self._status_pause(book.name, now):
+            self.budgets_loop.queue.add_after(book.name, pause)
             return
-        since = now - self._status_written.get(book.name, -_STATUS_SECONDS * SECOND)
-        if 0 <= since < _STATUS_SECONDS * SECOND:
-            self.budgets_loop.queue.add_after(book.name, _STATUS_SECONDS - since / SECOND)
+        wanted = budget_status.status(book, budget, now)
+        self._status_looked[book.name] = now
+        if budget_status.is_like(wanted, budget.status):
             return
         await self._patch_status(budget, wanted)
         self._status_written[book.name] = now
+
+    def _status_pause(self, name: str, now: Nanoseconds) -> float:
+        """The seconds until the status of a Budget may be computed again; 0: now."""
+        for times, seconds in ((self._status_written, _STATUS_SECONDS), (self._status_looked, _STATUS_LOOK_SECONDS)):
+            since = now - times[name] if name in times else -1  # also below 0 after the clock was set back
+            if 0 <= since < seconds * SECOND:
+                return seconds - since / SECOND
+        return 0.0
 
     async def _patch_status(self, budget: Budget, status: api.BudgetStatus) -> None:
         if status == budget.status:
