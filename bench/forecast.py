@@ -67,7 +67,14 @@ from pykueue.history.learning import Run, RunDistribution, RunEstimate, RunTimes
 from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
 from pykueue.lifecycle import states
 from pykueue.projection import Arrival, ConstantDraws, ProjectedAttempt, SchedulerCase, forecast, uniform
-from pykueue.projection.calibration import CalibrationWindow, Correction, OpenForecast, counting_for_p90
+from pykueue.projection.calibration import (
+    CalibrationWindow,
+    Correction,
+    OpenForecast,
+    SizeClass,
+    counting_for_p90,
+    size_class,
+)
 from pykueue.state.intake import WatchedObject, is_watched
 from pykueue.state.quota_windows import ScheduledWindows, WindowQuota, WindowSpan
 
@@ -235,7 +242,8 @@ class SavedForecast(msgspec.Struct, frozen=True):
     wait: int | None
 
     def open(self, counts_for_p90: bool) -> OpenForecast:
-        return OpenForecast(self.made * SECOND, self.p50 * SECOND, self.p90 * SECOND, counts_for_p90)
+        size = size_class(self.share)
+        return OpenForecast(self.made * SECOND, self.p50 * SECOND, self.p90 * SECOND, counts_for_p90, size)
 
 
 @dataclass
@@ -723,11 +731,12 @@ def scored(found: Iterable[SavedForecast]) -> list[Score]:
             else:
                 still.append((each, open_one))
         waiting = still
-        correction = window.correction((open_one for _, open_one in waiting), now)
+        still_open = [open_one for _, open_one in waiting]
+        corrections = {size: window.correction(still_open, now, size) for size in SizeClass}
         together = list(moment)
         counting = counting_for_p90(len(together))
         for number, each in enumerate(together):
-            scores.append(_score(each, correction))
+            scores.append(_score(each, corrections[size_class(each.share)]))
             waiting.append((each, each.open(number in counting)))
     return scores
 

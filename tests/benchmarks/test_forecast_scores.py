@@ -41,6 +41,20 @@ def test_a_correction_follows_from_the_starts_until_then() -> None:
     assert figures.p90_loss == pytest.approx(forecast.loss(HOUR, 2 * HOUR, 0.9), rel=0.05)
 
 
+def test_a_forecast_is_corrected_by_its_size_class() -> None:
+    """By the part of the nominal quota that is requested, and not by the size that figures are given for."""
+    rows = [
+        msgspec.structs.replace(row(number // 2, 4 * HOUR if number % 2 else HOUR), share=0.5 if number % 2 else 0.1)
+        for number in range(1000)
+    ]
+    *_, on_time, late = forecast.scored(rows)
+    assert late.covered
+    assert on_time.covered
+    # One correction for both would have the same P90.
+    p90s = [each.p90_loss / (0.1 if each is on_time else 0.9 if not each.covered else 0.1) for each in (on_time, late)]
+    assert math.exp(p90s[0]) * (HOUR + 300) < 0.8 * math.exp(p90s[1]) * (4 * HOUR + 300)
+
+
 def test_a_workload_that_never_starts_is_not_covered() -> None:
     (score,) = forecast.scored([row(0, None)])
     assert not score.covered_raw

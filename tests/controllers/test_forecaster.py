@@ -12,6 +12,7 @@ import pytest
 
 from kubemachinery.client.errors import KubeError
 from kubemachinery.client.transport import ApiRequest
+from kubemachinery.meta import HOUR, SECOND
 from pykueue.api import labels
 from pykueue.api.kueue import ClusterQueue
 from pykueue.client import job_forecast
@@ -25,6 +26,7 @@ from pykueue.controllers.forecaster import (
     QueueCalibration,
 )
 from pykueue.errors import PykueueError
+from pykueue.projection.calibration import OpenForecast, SizeClass
 from pykueue.projection.documents import ForecastItem
 from pykueue.testing import Kueue
 from pykueue.testing.virtual_loop import VirtualClock
@@ -177,15 +179,36 @@ def test_a_job_that_starts_earlier_lowers_the_correction_and_a_restart_keeps_it(
     forecaster = forecaster_of(kueue)
     kueue.advance(300)
     found_scores = forecaster.calibrations["physics"]
-    assert forecaster.correction("physics").p90 < 0
-    assert forecaster.correction("physics").p50 < 0
-    assert found_scores.scored == found_scores.covered == 1
+    assert forecaster.correction("physics", SizeClass.BIG).p90 < 0
+    assert forecaster.correction("physics", SizeClass.BIG).p50 < 0
+    assert found_scores.coverage == (1, 1)
     history = kueue._manager.history
     assert history is not None
     stored = kueue._run(history.ask(lambda store: store.forecast_scores()))
     assert stored["physics"] == found_scores.stored()
-    after_restart = QueueCalibration.of(stored["physics"]).window.correction([], 0)
-    assert after_restart == pytest.approx(forecaster.correction("physics"), abs=1e-4)
+    after_restart = QueueCalibration.of(stored["physics"]).window.correction([], 0, SizeClass.BIG)
+    assert after_restart == pytest.approx(forecaster.correction("physics", SizeClass.BIG), abs=1e-4)
+
+
+def test_a_forecast_has_the_correction_of_the_size_class_of_its_workload(kueue: Kueue) -> None:  # [FC3]
+    queues(kueue, cpu=16)
+    submit(kueue, "holder", 600, cpu=16, time_limit_seconds=3600)
+    small = submit(kueue, "small", 600, time_limit_seconds=3600)
+    big = submit(kueue, "big", 600, cpu=2, time_limit_seconds=3600)
+    before = {job: minutes(kueue, found(kueue, job).p90) for job in (small, big)}
+    assert before[small] == before[big]
+    forecaster = forecaster_of(kueue)
+    calibration = forecaster.calibrations.setdefault("physics", QueueCalibration())
+    # Of 200 forecasts of each class the big ones are late, and the others on time.
+    for number in range(200):
+        for size, wait in ((SizeClass.SMALL, 3600), (SizeClass.BIG, 3 * 3600)):
+            made = OpenForecast(number * HOUR, HOUR, HOUR, size=size)
+            calibration.add(made, made.made + wait * SECOND, is_covered=size is SizeClass.SMALL)
+    kueue.advance(120)  # until the answer is computed again
+    submit(kueue, "another", 600, time_limit_seconds=3600)
+    after = {job: minutes(kueue, found(kueue, job).p90) for job in (small, big)}
+    assert before[small] <= after[small] < after[big]
+    assert values(kueue, "pykueue_forecast_size_coverage_ratio") == [0.0, 1.0]  # big, small
 
 
 def test_workloads_of_other_namespaces_are_not_named(kueue: Kueue) -> None:
@@ -514,8 +537,12 @@ def test_metrics_and_the_visibility_list_show_the_last_forecast(kueue: Kueue) ->
     assert p50 / 60 == pytest.approx(minutes(kueue, item.p50), abs=1)
     assert p90 / 60 == pytest.approx(minutes(kueue, item.p90), abs=1)
     assert values(kueue, "pykueue_forecast_coverage_ratio") == []
+    of_size = "pykueue_forecast_size_coverage_ratio"
+    assert values(kueue, of_size) == []
     kueue.wait(job)
     assert values(kueue, "pykueue_forecast_coverage_ratio") == [1.0]
+    assert values(kueue, of_size) == [1.0]
+    assert 'size="big"' in next(line for line in kueue.metrics().splitlines() if line.startswith(f"{of_size}{{"))
 
 
 def values(kueue: Kueue, metric: str) -> list[float]:

@@ -25,6 +25,7 @@ from pykueue.client import job_troubles
 from pykueue.client.job_history import HistoryRequest
 from pykueue.controllers.assembly import Manager
 from pykueue.history.documents import WorkloadTrouble
+from pykueue.projection.calibration import SizeClass
 from pykueue.testing import Kueue, system
 from pykueue.testing.virtual_loop import Stuck, VirtualClock
 from virtual import virtual_time
@@ -329,7 +330,7 @@ async def test_restart_keeps_the_first_forecast_of_a_job_and_scores_those_that_s
             assert first_p90s(manager, keys) == before
             assert manager.forecaster is not None
             await asyncio.sleep(400)  # the holder ends, and the second starts
-            assert manager.forecaster.calibrations["physics"].scored == 1
+            assert manager.forecaster.calibrations["physics"].coverage.scored == 1
             assert manager.troubles.rules.first_p90(keys["second"]) is None
             assert manager.history is not None
             await asyncio.sleep(120)
@@ -363,11 +364,14 @@ async def test_a_restart_keeps_which_forecasts_count_for_p90(tmp_path: Path) -> 
             stored = await manager.history.ask(lambda store: store.open_forecasts())
             assert len(stored) == 30
             assert sum(rows[0].counts_for_p90 for rows in stored.values()) == 20
+            assert {row.size for rows in stored.values() for row in rows} == {"big"}
         async with made.manager() as manager:
             await asyncio.sleep(400)  # the holder ends, and the others start
             assert manager.forecaster is not None
             found = manager.forecaster.calibrations["physics"]
-            assert (found.scored, len(found.window.scores), len(found.window.p90_scores)) == (30, 30, 20)
+            assert (found.coverage.scored, len(found.window.scores), len(found.window.p90_scores)) == (30, 30, 20)
+            assert found.sizes == {SizeClass.BIG: found.coverage}
+            assert found.window.size_scores == {SizeClass.BIG: found.window.p90_scores}
             await asyncio.sleep(120)
         async with made.manager() as manager:
             await asyncio.sleep(120)

@@ -23,6 +23,7 @@ from pykueue.history.store import (
     RecordsAtRisk,
     StoredForecast,
     StoredScores,
+    StoredSizeScores,
     set_aside,
 )
 
@@ -229,14 +230,20 @@ def test_a_second_manager_cannot_use_the_file(tmp_path: Path, store: HistoryStor
     HistoryStore(tmp_path / "history.db").close()
 
 
-SCORES = StoredScores(3, 2, ((10, 0.5, -0.25), (10, 0.75, 0.0), (20, -1.0, 0.125)), ((10, 0.0), (20, 0.125)))
+SIZES = {"big": StoredSizeScores(1, 0, ((20, 0.125),)), "small": StoredSizeScores(1, 1, ((10, 0.0),))}
+SCORES = StoredScores(3, 2, ((10, 0.5, -0.25), (10, 0.75, 0.0), (20, -1.0, 0.125)), ((10, 0.0), (20, 0.125)), SIZES)
 FORECASTS = {
-    "a": [StoredForecast(10, "physics", 1, 60, 90, 100, True), StoredForecast(20, "physics", 11, 50, 80, 100, False)],
+    "a": [
+        StoredForecast(10, "physics", 1, 60, 90, 100, True, "big"),
+        StoredForecast(20, "physics", 11, 50, 80, 100, False, "small"),
+    ],
     "b": [StoredForecast(10, "physics", 2, 70, 95, 105, False)],
 }
 
 
-def test_scores_and_open_forecasts_keep_whether_they_count_for_p90(tmp_path: Path, store: HistoryStore) -> None:
+def test_scores_and_open_forecasts_keep_their_size_class_and_whether_they_count_for_p90(
+    tmp_path: Path, store: HistoryStore
+) -> None:
     store.save_forecast_scores("physics", SCORES)
     store.save_open_forecasts(FORECASTS)
     store.close()
@@ -264,6 +271,23 @@ def test_stored_scores_and_forecasts_without_that_information_all_count_for_p90(
     assert again.forecast_scores()["physics"].p90_scores == tuple((made, p90) for made, _, p90 in SCORES.scores)
     found = again.open_forecasts()
     assert found == {uid: [each._replace(counts_for_p90=True) for each in rows] for uid, rows in FORECASTS.items()}
+    again.close()
+
+
+def test_stored_scores_and_forecasts_of_an_earlier_program_have_no_size_class(
+    tmp_path: Path, store: HistoryStore
+) -> None:
+    store.save_forecast_scores("physics", SCORES)
+    store.save_open_forecasts(FORECASTS)
+    store.close()
+    with sqlite3.connect(tmp_path / "history.db") as connection:
+        connection.execute("DROP TABLE forecast_size_scores")
+        connection.execute("DROP TABLE open_forecast_size")
+    connection.close()
+    again = HistoryStore(tmp_path / "history.db")
+    assert again.forecast_scores() == {"physics": SCORES._replace(sizes={})}
+    found = again.open_forecasts()
+    assert found == {uid: [each._replace(size="") for each in rows] for uid, rows in FORECASTS.items()}
     again.close()
 
 

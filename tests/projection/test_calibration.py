@@ -17,10 +17,13 @@ from pykueue.projection.calibration import (
     CORRECTION_MIN,
     MOMENT_MAX,
     NO_CORRECTION,
+    SIZE_SCORES,
     WINDOW,
     CalibrationWindow,
     OpenForecast,
+    SizeClass,
     counting_for_p90,
+    size_class,
 )
 
 NOW = 1_800_000_000 * SECOND
@@ -247,3 +250,96 @@ def test_a_distance_of_zero_can_be_corrected() -> None:
 @given(durations, st.floats(min_value=CORRECTION_MIN, max_value=CORRECTION_MAX))
 def test_a_corrected_distance_is_never_negative(distance: int, by: float) -> None:
     assert calibration.corrected_distance(distance, by) >= 0
+
+
+# --- Size classes -----------------------------------------------------------------------------------------------------
+
+# A wait that the P90 of `of_size` is right for, and one that is much longer.
+ON_TIME, LATE = 2 * HOUR, 20 * HOUR
+
+
+def of_size(number: int, size: SizeClass | None) -> OpenForecast:
+    return OpenForecast(NOW + number * MINUTE, HOUR, 2 * HOUR, size=size)
+
+
+def sized(*forecasts: tuple[SizeClass | None, int]) -> CalibrationWindow:
+    """Forecasts of Workloads of size classes, with their waits."""
+    window = CalibrationWindow()
+    for number, (size, wait) in enumerate(forecasts):
+        made = of_size(number, size)
+        window.add(made, made.made + wait)
+    return window
+
+
+SMALL_ON_TIME, BIG_LATE = (SizeClass.SMALL, ON_TIME), (SizeClass.BIG, LATE)
+
+
+def test_an_eighth_of_the_quota_is_big() -> None:
+    assert size_class(0.125) is SizeClass.BIG
+    assert size_class(0.124) is SizeClass.SMALL
+
+
+def test_p90_of_a_size_class_is_moved_towards_its_own_scores() -> None:
+    window = sized(*[SMALL_ON_TIME, BIG_LATE] * WINDOW)
+    late = calibration.score(LATE, 2 * HOUR)
+    assert window.correction([], NOW).p90 == pytest.approx(late)
+    assert window.correction([], NOW, SizeClass.BIG).p90 == pytest.approx(late)
+    # Of 200 scores of its own, which are 0, half of the difference counts.
+    assert window.correction([], NOW, SizeClass.SMALL).p90 == pytest.approx(late / 2)
+    few = sized(*[BIG_LATE] * WINDOW, *[SMALL_ON_TIME] * 10)
+    expected = late * (1 - 10 / (10 + SIZE_SCORES))
+    assert few.correction([], NOW, SizeClass.SMALL).p90 == pytest.approx(expected)
+
+
+def test_p50_is_that_of_the_cluster_queue_for_each_size_class() -> None:
+    window = sized(*[SMALL_ON_TIME, BIG_LATE] * WINDOW)
+    assert len({window.correction([], NOW, size).p50 for size in (None, *SizeClass)}) == 1
+
+
+def test_a_size_class_without_scores_has_the_correction_of_the_cluster_queue() -> None:
+    window = sized(*[BIG_LATE] * WINDOW)
+    assert window.correction([], NOW, SizeClass.SMALL) == window.correction([], NOW)
+
+
+def test_a_forecast_without_a_size_class_counts_for_the_cluster_queue_alone() -> None:
+    window = sized(*[(None, LATE)] * WINDOW, *[SMALL_ON_TIME] * 20)
+    without = sized(*[SMALL_ON_TIME] * 20)
+    assert window.size_scores[SizeClass.SMALL] == [
+        (made + WINDOW * MINUTE, score) for made, score in without.size_scores[SizeClass.SMALL]
+    ]
+    assert set(window.size_scores) == {SizeClass.SMALL}
+    assert window.correction([], NOW).p90 > 0
+
+
+def test_the_last_scores_of_a_size_class_count_also_behind_those_of_the_other() -> None:
+    window = sized(*[SMALL_ON_TIME] * 2 * WINDOW, *[BIG_LATE] * WINDOW)
+    assert [len(window.size_scores[size]) for size in SizeClass] == [WINDOW, WINDOW]
+    late = calibration.score(LATE, 2 * HOUR)
+    assert window.correction([], NOW).p90 == pytest.approx(late)
+    assert window.correction([], NOW, SizeClass.SMALL).p90 == pytest.approx(late / 2)
+
+
+def test_what_waits_of_the_other_size_class_does_not_raise_the_scores_of_a_class() -> None:
+    window = sized(*[SMALL_ON_TIME, (SizeClass.BIG, ON_TIME)] * WINDOW)
+    now = NOW + 40 * HOUR
+    waiting = [of_size(2 * WINDOW - 1, SizeClass.BIG)] * WINDOW
+    whole = window.correction(waiting, now).p90
+    assert whole > 1
+    assert window.correction(waiting, now, SizeClass.BIG).p90 > whole / 2
+    assert window.correction(waiting, now, SizeClass.SMALL).p90 == pytest.approx(whole / 2)
+
+
+def test_forecasts_that_do_not_count_for_p90_do_not_count_for_a_size_class() -> None:
+    window = CalibrationWindow()
+    window.add(OpenForecast(NOW, HOUR, 2 * HOUR, counts_for_p90=False, size=SizeClass.BIG), NOW + LATE)
+    assert window.size_scores == {}
+
+
+def test_joined_windows_have_the_last_scores_of_each_size_class() -> None:
+    first, later = sized(*[BIG_LATE] * WINDOW, SMALL_ON_TIME), sized(*[SMALL_ON_TIME] * 2, BIG_LATE)
+    both = first.joined(later)
+    assert [len(both.size_scores[size]) for size in SizeClass] == [3, WINDOW]
+    assert (
+        sized(BIG_LATE).joined(CalibrationWindow()).size_scores[SizeClass.BIG]
+        == sized(BIG_LATE).size_scores[SizeClass.BIG]
+    )

@@ -789,3 +789,30 @@ def test_a_slice_that_was_replaced_has_no_quota_when_its_replacement_ends(confir
     world.drop(elastic(1, 2, "f0"))
     world.drop(stored)
     assert figures(world) == {}
+
+
+def test_requested_share_is_the_largest_of_all_resources_and_of_all_flavors_together() -> None:
+    def group(*resources: tuple[str, int]) -> kueue.ResourceGroup:
+        flavors = tuple(
+            kueue.FlavorQuotas(
+                name=f"f{number}-{resources[0][0]}",
+                resources=tuple(kueue.ResourceQuota(name=name, nominal_quota=amount) for name, amount in resources),
+            )
+            for number in range(2)
+        )
+        return kueue.ResourceGroup(covered_resources=tuple(name for name, _ in resources), flavors=flavors)
+
+    made = queue_of().thing()
+    spec = msgspec.structs.replace(made.spec, resource_groups=(group(("cpu", 10), ("memory", 0)), group(("pods", 100))))
+    world = World()
+    world.put(msgspec.structs.replace(made, spec=spec), NOW)
+    world.settle(NOW)
+    assert world.requested_share(WAITING.thing(), "q") == pytest.approx(3 / 20)
+    pod_set = msgspec.structs.replace(WAITING.thing().spec.pod_sets[0], count=2)
+    many = msgspec.structs.replace(WorkloadCase(1, "q", 0, 0, 0).thing().spec.pod_sets[0], name="other", count=58)
+    workload = WAITING.thing()
+    workload = msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, pod_sets=(pod_set, many)))
+    assert world.requested_share(workload, "q") == pytest.approx(0.3)
+    workload = msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, pod_sets=(many,)))
+    assert world.requested_share(workload, "q") == pytest.approx(58 / 200)
+    assert world.requested_share(workload, "no-such-queue") == 0.0

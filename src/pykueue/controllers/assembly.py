@@ -176,6 +176,7 @@ class Manager:
         if self.forecaster is not None:
             measures.forecast_waits = self.forecaster.waits
             measures.forecast_coverage = self.forecaster.coverage_ratios
+            measures.forecast_size_coverage = self.forecaster.size_coverage_ratios
         self.troubles = TroubleReporter(
             self.world, self.informers, self.writer, self.history, self.forecaster, clock, options.starving_after
         )

@@ -34,7 +34,7 @@ from pykueue.history import records
 from pykueue.history.budget_answers import BudgetLedger
 from pykueue.history.learning import OpenRuns, RunEstimate, RunTimes
 from pykueue.history.records import WorkloadRecord
-from pykueue.history.store import HistoryStore, HistoryStoreError, StoredForecast, StoredScores
+from pykueue.history.store import HistoryStore, HistoryStoreError, StoredForecast, StoredScores, StoredSizeScores
 from pykueue.lifecycle import states
 from pykueue.projection import SchedulerCase, forecast
 from pykueue.projection.calibration import (
@@ -43,7 +43,9 @@ from pykueue.projection.calibration import (
     Correction,
     ForecastScore,
     OpenForecast,
+    SizeClass,
     counting_for_p90,
+    size_class,
 )
 from pykueue.projection.forecast import StartForecast
 from pykueue.state.intake import WatchedObject
@@ -221,40 +223,93 @@ class _Shown(NamedTuple):
 
     @classmethod
     def of(cls, row: StoredForecast) -> _Shown:
-        model = OpenForecast(row.made * SECOND, row.p50 * SECOND, row.p90 * SECOND, row.counts_for_p90)
+        size = SizeClass(row.size) if row.size else None
+        model = OpenForecast(row.made * SECOND, row.p50 * SECOND, row.p90 * SECOND, row.counts_for_p90, size)
         return cls(row.cluster_queue, row.waited * SECOND, model, row.shown_p90 * SECOND)
 
     def stored(self) -> StoredForecast:
         found = self.found
         made, p50, p90 = found.made // SECOND, found.p50 // SECOND, found.p90 // SECOND
         waited, shown_p90 = self.waited // SECOND, self.p90 // SECOND
-        return StoredForecast(made, self.cluster_queue, waited, p50, p90, shown_p90, found.counts_for_p90)
+        size = found.size or ""
+        return StoredForecast(made, self.cluster_queue, waited, p50, p90, shown_p90, found.counts_for_p90, size)
 
 
-class QueueCalibration(msgspec.Struct):
-    """The scored forecasts of a ClusterQueue: how many, of how many the start was not later than P90, and the last."""
+class Coverage(NamedTuple):
+    """How many forecasts were scored, and of how many the start was not later than P90."""
 
     scored: int = 0
     covered: int = 0
+
+    def joined(self, later: Coverage) -> Coverage:
+        return Coverage(self.scored + later.scored, self.covered + later.covered)
+
+    @property
+    def ratio(self) -> float:
+        return self.covered / max(1, self.scored)
+
+
+_P90Scores: TypeAlias = Sequence[tuple[int, float]]
+
+
+class QueueCalibration(msgspec.Struct):
+    """The scored forecasts of a ClusterQueue: their coverage, also of each size class, and the last of them."""
+
+    coverage: Coverage = Coverage()
+    sizes: dict[SizeClass, Coverage] = msgspec.field(default_factory=dict)
     window: CalibrationWindow = msgspec.field(default_factory=CalibrationWindow)
 
     @classmethod
     def of(cls, stored: StoredScores) -> QueueCalibration:
-        scores = [(made * SECOND, ForecastScore(p50, p90)) for made, p50, p90 in stored.scores]
-        p90_scores = [(made * SECOND, p90) for made, p90 in stored.p90_scores]
-        return cls(stored.scored, stored.covered, CalibrationWindow(scores, p90_scores))
+        sizes = {SizeClass(name): each for name, each in stored.sizes.items()}
+        window = CalibrationWindow(
+            [(made * SECOND, ForecastScore(p50, p90)) for made, p50, p90 in stored.scores],
+            _in_nanoseconds(stored.p90_scores),
+            {size: _in_nanoseconds(each.p90_scores) for size, each in sizes.items()},
+        )
+        coverages = {size: Coverage(each.scored, each.covered) for size, each in sizes.items()}
+        return cls(Coverage(stored.scored, stored.covered), coverages, window)
+
+    def add(self, forecast: OpenForecast, started: Nanoseconds, *, is_covered: bool) -> None:
+        """Score a forecast whose Workload has started."""
+        self.window.add(forecast, started)
+        one = Coverage(1, int(is_covered))
+        self.coverage = self.coverage.joined(one)
+        if forecast.size is not None:
+            self.sizes[forecast.size] = self.sizes.get(forecast.size, Coverage()).joined(one)
 
     def joined(self, later: QueueCalibration | None) -> QueueCalibration:
         """Both together: what was stored, and what was scored while the history could not be read."""
         if later is None:
             return self
-        window = self.window.joined(later.window)
-        return QueueCalibration(self.scored + later.scored, self.covered + later.covered, window)
+        none = Coverage()
+        return QueueCalibration(
+            self.coverage.joined(later.coverage),
+            {
+                size: self.sizes.get(size, none).joined(later.sizes.get(size, none))
+                for size in SizeClass
+                if size in self.sizes or size in later.sizes
+            },
+            self.window.joined(later.window),
+        )
 
     def stored(self) -> StoredScores:
         scores = ((made // SECOND, round(each.p50, 4), round(each.p90, 4)) for made, each in self.window.scores)
-        p90_scores = ((made // SECOND, round(p90, 4)) for made, p90 in self.window.p90_scores)
-        return StoredScores(self.scored, self.covered, tuple(scores), tuple(p90_scores))
+        of_size = self.window.size_scores
+        return StoredScores(
+            *self.coverage,
+            tuple(scores),
+            _in_seconds(self.window.p90_scores),
+            {size: StoredSizeScores(*each, _in_seconds(of_size.get(size, ()))) for size, each in self.sizes.items()},
+        )
+
+
+def _in_nanoseconds(scores: _P90Scores) -> list[tuple[Nanoseconds, float]]:
+    return [(made * SECOND, p90) for made, p90 in scores]
+
+
+def _in_seconds(scores: _P90Scores) -> tuple[tuple[int, float], ...]:
+    return tuple((made // SECOND, round(p90, 4)) for made, p90 in scores)
 
 
 class Forecaster:
@@ -297,13 +352,13 @@ class Forecaster:
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
-    def correction(self, cluster_queue: str) -> Correction:
-        """The correction of the forecasts of a ClusterQueue, after all starts until now [FC3]."""
+    def correction(self, cluster_queue: str, size: SizeClass | None) -> Correction:
+        """The correction of the forecasts of a ClusterQueue and size class, after all starts until now [FC3]."""
         found = self.calibrations.get(cluster_queue)
         if found is None:
             return NO_CORRECTION
         rows = (row for rows in self._shown.values() for row in rows if row.cluster_queue == cluster_queue)
-        return found.window.correction((row.found for row in rows), self._clock.now())
+        return found.window.correction((row.found for row in rows), self._clock.now(), size)
 
     def kept(self, cluster_queue: str) -> ForecastAnswer | None:
         """The last answer for the scope of a ClusterQueue. Computes nothing."""
@@ -345,15 +400,28 @@ class Forecaster:
     def coverage_ratios(self) -> Iterator[tuple[str, float]]:
         """Of each ClusterQueue the share of scored starts that were not later than P90."""
         for name, found in sorted(self.calibrations.items()):
-            yield name, found.covered / max(1, found.scored)
+            yield name, found.coverage.ratio
+
+    def size_coverage_ratios(self) -> Iterator[tuple[str, str, float]]:
+        """The same of each size class of a ClusterQueue."""
+        for name, found in sorted(self.calibrations.items()):
+            yield from ((name, size, coverage.ratio) for size, coverage in sorted(found.sizes.items()))
+
+    def _workload(self, key: str) -> kueue.Workload | None:
+        namespace, _, name = key.partition("/")
+        return self._informers.workloads.get(name, namespace)
 
     def _cluster_queue(self, key: str) -> str:
-        namespace, _, name = key.partition("/")
-        workload = self._informers.workloads.get(name, namespace)
+        workload = self._workload(key)
         if workload is None:
             return ""
-        local_queue = self._informers.local_queues.get(workload.spec.queue_name or "", namespace)
+        local_queue = self._informers.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
         return local_queue.spec.cluster_queue or "" if local_queue is not None else ""
+
+    def _size(self, key: str, cluster_queue: str) -> SizeClass | None:
+        """The size class of a Workload in a ClusterQueue; None if it does not exist any more."""
+        workload = self._workload(key)
+        return None if workload is None else size_class(self._world.requested_share(workload, cluster_queue))
 
     async def of(self, cluster_queue: str, *, is_thorough: bool = False) -> ScopeForecast:
         """The forecasts of all pending Workloads in the scope of a ClusterQueue. Raises ForecastFailed if there is no
@@ -451,13 +519,14 @@ class Forecaster:
     def _corrected(self, answer: ForecastAnswer) -> ForecastAnswer:
         """The answer as it is shown: with corrections, and no later than planned starts [FC8]."""
         result = answer.result
-        corrections: dict[str, Correction] = {}
+        corrections: dict[tuple[str, SizeClass | None], Correction] = {}
         items: list[StartForecast] = []
         for item in result.items:
             name = self._cluster_queue(item.key)
-            if name not in corrections:
-                corrections[name] = self.correction(name)
-            item = forecast.corrected(item, corrections[name], result.made, result.horizon - result.made)
+            of_class = name, self._size(item.key, name)
+            if of_class not in corrections:
+                corrections[of_class] = self.correction(*of_class)
+            item = forecast.corrected(item, corrections[of_class], result.made, result.horizon - result.made)
             plan = self._world.planned_start(item.key)
             if plan is not None and plan.date is not None:
                 item = forecast.bounded(item, max(plan.date, result.made))
@@ -543,16 +612,16 @@ class Forecaster:
         made = found.result.made
         by_queue: dict[str, list[tuple[str, _Shown]]] = {}
         for item, visible in zip(found.result.items, shown.result.items, strict=True):
-            namespace, _, name = item.key.partition("/")
-            workload = self._informers.workloads.get(name, namespace)
+            workload = self._workload(item.key)
             if workload is None or item.p50 is None or item.p90 is None:
                 continue
             waited = made - states.created(workload)
             rows = self._shown.get(workload.metadata.uid)
             if not rows or waited >= 2 * max(rows[-1].waited, SECOND):
-                model = OpenForecast(made, item.p50 - made, item.p90 - made)
+                name = self._cluster_queue(item.key)
+                model = OpenForecast(made, item.p50 - made, item.p90 - made, size=self._size(item.key, name))
                 p90 = visible.p90 if visible.p90 is not None else found.result.horizon
-                row = _Shown(self._cluster_queue(item.key), waited, model, p90)
+                row = _Shown(name, waited, model, p90)
                 by_queue.setdefault(row.cluster_queue, []).append((workload.metadata.uid, row))
         for together in by_queue.values():
             counting = counting_for_p90(len(together))
@@ -586,9 +655,7 @@ class Forecaster:
     def _score(self, row: _Shown, started: Nanoseconds) -> None:
         """Compare a forecast with the start, for the next ones of its ClusterQueue [FC3]."""
         found = self.calibrations.setdefault(row.cluster_queue, QueueCalibration())
-        found.window.add(row.found, started)
-        found.scored += 1
-        found.covered += started <= row.p90
+        found.add(row.found, started, is_covered=started <= row.p90)
         self._unsaved.add(row.cluster_queue)
 
     async def _load(self) -> None:

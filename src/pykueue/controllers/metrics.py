@@ -51,6 +51,7 @@ class ManagerMetrics:
         # The waits of the last forecasts, and how often their P90 was right.
         self.forecast_waits: Callable[[], Iterable[tuple[str, str, float]]] = tuple
         self.forecast_coverage: Callable[[], Iterable[tuple[str, float]]] = tuple
+        self.forecast_size_coverage: Callable[[], Iterable[tuple[str, str, float]]] = tuple
         self.metrics = Metrics(
             options, has_series=self._has_series, ancestors=self._ancestors, metadata_of=self._metadata_of
         )
@@ -64,6 +65,7 @@ class ManagerMetrics:
             budget_ratios=lambda: self.budget_ratios(),
             forecast_waits=lambda: self.forecast_waits(),
             forecast_coverage=lambda: self.forecast_coverage(),
+            forecast_size_coverage=lambda: self.forecast_size_coverage(),
             workload=self._workload,
             starving=lambda name: troubles.starving_count(world, name, clock.now(), self.starvation_rules()),
             oldest_pending_seconds=lambda name: troubles.oldest_pending_seconds(world, name, clock.now()),

@@ -15,10 +15,12 @@ import json
 import os
 import sqlite3
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -103,6 +105,13 @@ _OPEN_FORECASTS: Final = """CREATE TABLE IF NOT EXISTS open_forecast (
 # still read and write. A ClusterQueue without a row here has scores that such a program wrote: all of them count.
 _P90_SCORES: Final = """CREATE TABLE IF NOT EXISTS forecast_p90_scores (
     cluster_queue TEXT PRIMARY KEY, scores TEXT NOT NULL) WITHOUT ROWID"""
+# The same by size class, and how many were scored and covered. What a program without this table scored is in no class.
+_SIZE_SCORES: Final = """CREATE TABLE IF NOT EXISTS forecast_size_scores (
+    cluster_queue TEXT NOT NULL, size TEXT NOT NULL, scored INTEGER NOT NULL, covered INTEGER NOT NULL,
+    scores TEXT NOT NULL, PRIMARY KEY (cluster_queue, size)) WITHOUT ROWID"""
+# The size classes of open forecasts, of those that have one.
+_OPEN_SIZES: Final = """CREATE TABLE IF NOT EXISTS open_forecast_size (
+    uid TEXT NOT NULL, made INTEGER NOT NULL, size TEXT NOT NULL, PRIMARY KEY (uid, made)) WITHOUT ROWID"""
 # The open forecasts that do not count for P90.
 _P50_ONLY: Final = """CREATE TABLE IF NOT EXISTS open_forecast_p50_only (
     uid TEXT NOT NULL, made INTEGER NOT NULL, PRIMARY KEY (uid, made)) WITHOUT ROWID"""
@@ -115,21 +124,31 @@ _TROUBLE_FIELDS: Final = TroubleRecord.__struct_fields__
 _TROUBLE_COLUMNS: Final = ", ".join(_TROUBLE_FIELDS)
 
 
+class StoredSizeScores(NamedTuple):
+    """The scored forecasts of a size class: how many, how many of their P90 were kept, and the last that count for P90,
+    each with the time that it was made at, in seconds, and its score of P90."""
+
+    scored: int
+    covered: int
+    p90_scores: tuple[tuple[int, float], ...]
+
+
 class StoredScores(NamedTuple):
     """The scored forecasts of a ClusterQueue: how many, how many of their P90 were kept, and the last ones, each with
     the time that it was made at, in seconds, and its scores of P50 and P90. Then the last that count for P90, each with
-    this time and its score of P90."""
+    this time and its score of P90; and those of each size class."""
 
     scored: int
     covered: int
     scores: tuple[tuple[int, float, float], ...]
     p90_scores: tuple[tuple[int, float], ...]
+    sizes: Mapping[str, StoredSizeScores] = MappingProxyType({})
 
 
 class StoredForecast(NamedTuple):
     """A forecast of a Workload that has not started, in seconds: when it was made, how long the Workload had waited,
-    the distances of P50 and P90 before their correction, the P90 that was shown, and whether it counts for the
-    correction of P90."""
+    the distances of P50 and P90 before their correction, the P90 that was shown, whether it counts for the correction
+    of P90, and the size class of the Workload, empty if it is not known."""
 
     made: Seconds
     cluster_queue: str
@@ -138,6 +157,7 @@ class StoredForecast(NamedTuple):
     p90: int
     shown_p90: Seconds
     counts_for_p90: bool
+    size: str = ""
 
 
 class RecordsAtRisk(NamedTuple):
@@ -317,6 +337,8 @@ class HistoryStore:
         connection.execute(_OPEN_FORECASTS)
         connection.execute(_P90_SCORES)
         connection.execute(_P50_ONLY)
+        connection.execute(_SIZE_SCORES)
+        connection.execute(_OPEN_SIZES)
         connection.execute(_TROUBLES)
         connection.execute("CREATE INDEX IF NOT EXISTS trouble_by_end ON trouble (ended)")
 
@@ -558,37 +580,52 @@ class HistoryStore:
         """Of each ClusterQueue the scores of its last forecasts [FC3]."""
         rows = self._connection.execute("SELECT * FROM forecast_scores").fetchall()
         of_p90 = dict(self._connection.execute("SELECT cluster_queue, scores FROM forecast_p90_scores"))
+        sizes: defaultdict[str, dict[str, StoredSizeScores]] = defaultdict(dict)
+        for name, size, scored, covered, text in self._connection.execute("SELECT * FROM forecast_size_scores"):
+            of_size = tuple((made, p90) for made, p90 in json.loads(text))
+            sizes[name][size] = StoredSizeScores(scored, covered, of_size)
         found: dict[str, StoredScores] = {}
         for name, scored, covered, text in rows:
             scores = tuple((made, p50, p90) for made, p50, p90 in json.loads(text))
             p90_scores = json.loads(of_p90[name]) if name in of_p90 else ((made, p90) for made, _, p90 in scores)
-            found[name] = StoredScores(scored, covered, scores, tuple((made, p90) for made, p90 in p90_scores))
+            of_all = tuple((made, p90) for made, p90 in p90_scores)
+            found[name] = StoredScores(scored, covered, scores, of_all, sizes[name])
         return found
 
     def save_forecast_scores(self, cluster_queue: str, values: StoredScores) -> None:
         row = cluster_queue, values.scored, values.covered, json.dumps(values.scores)
         of_p90 = cluster_queue, json.dumps(values.p90_scores)
+        sizes = [
+            (cluster_queue, size, each.scored, each.covered, json.dumps(each.p90_scores))
+            for size, each in values.sizes.items()
+        ]
         with _transaction(self._connection):
             self._connection.execute("INSERT OR REPLACE INTO forecast_scores VALUES (?, ?, ?, ?)", row)
             self._connection.execute("INSERT OR REPLACE INTO forecast_p90_scores VALUES (?, ?)", of_p90)
+            self._connection.executemany("INSERT OR REPLACE INTO forecast_size_scores VALUES (?, ?, ?, ?, ?)", sizes)
 
     def open_forecasts(self) -> dict[str, list[StoredForecast]]:
         """By UID, the forecasts of Workloads that had not started, each in the order in which they were made [FC4]."""
         found: dict[str, list[StoredForecast]] = {}
         p50_only = set(self._connection.execute("SELECT uid, made FROM open_forecast_p50_only"))
+        query = "SELECT uid, made, size FROM open_forecast_size"
+        sizes = {(uid, made): size for uid, made, size in self._connection.execute(query)}
         for uid, made, *row in self._connection.execute("SELECT * FROM open_forecast ORDER BY uid, made"):
-            found.setdefault(uid, []).append(StoredForecast._make((made, *row, (uid, made) not in p50_only)))
+            counts, size = (uid, made) not in p50_only, sizes.get((uid, made), "")
+            found.setdefault(uid, []).append(StoredForecast._make((made, *row, counts, size)))
         return found
 
     def save_open_forecasts(self, forecasts: Mapping[str, Sequence[StoredForecast]]) -> None:
         """Store the forecasts of Workloads, by UID, in place of those stored; none for one that has started."""
-        rows = [(uid, *each[:-1]) for uid, found in forecasts.items() for each in found]
+        rows = [(uid, *each[:-2]) for uid, found in forecasts.items() for each in found]
         p50_only = [(uid, each.made) for uid, found in forecasts.items() for each in found if not each.counts_for_p90]
+        sizes = [(uid, each.made, each.size) for uid, found in forecasts.items() for each in found if each.size]
         with _reported(self.path), _transaction(self._connection):
-            for table in ("open_forecast", "open_forecast_p50_only"):
+            for table in ("open_forecast", "open_forecast_p50_only", "open_forecast_size"):
                 self._connection.executemany(f"DELETE FROM {table} WHERE uid = ?", ((uid,) for uid in forecasts))
             self._connection.executemany("INSERT OR REPLACE INTO open_forecast VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             self._connection.executemany("INSERT OR REPLACE INTO open_forecast_p50_only VALUES (?, ?)", p50_only)
+            self._connection.executemany("INSERT OR REPLACE INTO open_forecast_size VALUES (?, ?, ?)", sizes)
 
     # --- Troubles [LG9] -----------------------------------------------------------------------------------------------
 

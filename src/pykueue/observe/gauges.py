@@ -56,9 +56,10 @@ class GaugeSources(msgspec.Struct, frozen=True):
     waiting_frameworks: Callable[[], Mapping[str, int]] = dict
     # Budget, group, share of the limit.
     budget_ratios: Callable[[], Iterable[tuple[str, str, float]]] = tuple
-    # Of a ClusterQueue, the quantile and the seconds; and the share of starts that P90 covered.
+    # Of a ClusterQueue, the quantile and the seconds; the share of starts that P90 covered; and that of a size class.
     forecast_waits: Callable[[], Iterable[tuple[str, str, float]]] = tuple
     forecast_coverage: Callable[[], Iterable[tuple[str, float]]] = tuple
+    forecast_size_coverage: Callable[[], Iterable[tuple[str, str, float]]] = tuple
     workload: Callable[[str], kueue.Workload | None] = lambda key: None
     # By ClusterQueue.
     starving: Callable[[str], int] = lambda name: 0
@@ -217,6 +218,7 @@ class Gauges:
             "pykueue_budget_spent_ratio": self._budget_ratios,
             "pykueue_forecast_wait_seconds": self._forecast_waits,
             "pykueue_forecast_coverage_ratio": self._forecast_coverage,
+            "pykueue_forecast_size_coverage_ratio": self._forecast_size_coverage,
             "pykueue_api_requests_total": self._requests,
             "pykueue_api_requests_per_admission": self._requests_per_admission,
         }
@@ -242,6 +244,9 @@ class Gauges:
 
     def _forecast_coverage(self) -> Iterator[Sample]:
         yield from (((name,), ratio) for name, ratio in list(self._sources.forecast_coverage()))
+
+    def _forecast_size_coverage(self) -> Iterator[Sample]:
+        yield from (((name, size), ratio) for name, size, ratio in list(self._sources.forecast_size_coverage()))
 
     def _requests(self) -> Iterator[Sample]:
         yield from sorted(self._sources.requests().items())

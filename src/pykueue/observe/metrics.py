@@ -348,6 +348,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         "The share of scored starts that were not later than the P90 of their forecast; 0.9 is exact.",
     ),
     Metric(
+        f"{OWN}forecast_size_coverage_ratio",
+        MetricType.GAUGE,
+        ("cluster_queue", "size", ROLE),
+        "The same of the Workloads of a size class; `big` are those that request at least 1/8 of the nominal quota.",
+    ),
+    Metric(
         f"{OWN}budget_spent_ratio",
         MetricType.GAUGE,
         ("budget", "group", ROLE),

@@ -19,12 +19,16 @@ error.
 
 When hundreds of Workloads are forecast at one moment, they would be the whole window. So at most MOMENT_MAX of them
 count for P90, whose window then covers ten such moments. P50 is reduced by its standard error already, and all count.
+
+Large Workloads wait otherwise than small ones. So the correction of P90 is moved towards that of the scores of the
+Workload's size class, the more the more of them there are: by n / (n + SIZE_SCORES) of the difference.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from math import exp, log, sqrt
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -40,13 +44,30 @@ WINDOW: Final = 200
 MOMENT_MAX: Final = 20
 # The time that the window covers is divided into so many equal parts.
 PARTS: Final = 10
+# A Workload is big if it requests at least this part of the nominal quota of its ClusterQueue, of any resource.
+BIG_SHARE: Final = 1 / 8
+# With so many scores of a size class, half of the difference of its correction to that of the ClusterQueue counts.
+SIZE_SCORES: Final = 200
 ALLOWANCE: Final = 5 * MINUTE
 CORRECTION_MIN: Final = -3.0
 CORRECTION_MAX: Final = 3.0
 
 
+class SizeClass(StrEnum):
+    """Whether a Workload is small or big for its ClusterQueue [FC3]."""
+
+    SMALL = "small"
+    BIG = "big"
+
+
+def size_class(share: float) -> SizeClass:
+    """The size class of a Workload that requests this part of the nominal quota of its ClusterQueue."""
+    return SizeClass.BIG if share >= BIG_SHARE else SizeClass.SMALL
+
+
 class Correction(NamedTuple):
-    """The logarithms by which the distances of P50 and P90 of a ClusterQueue are multiplied [FC3]."""
+    """The logarithms by which the distances of P50 and P90 are multiplied, of a ClusterQueue or one of its size classes
+    [FC3]."""
 
     p50: float = 0.0
     p90: float = 0.0
@@ -88,6 +109,8 @@ class OpenForecast(msgspec.Struct, frozen=True):
     p90: Nanoseconds
     # False: the correction of P90 does not regard it, because enough others were made together with it.
     counts_for_p90: bool = True
+    # None: not known, as of a forecast that an earlier version stored.
+    size: SizeClass | None = None
 
     def score(self, at: Nanoseconds) -> ForecastScore:
         """The score of a start at a time; for a Workload that still waits then, the lower bound of its score."""
@@ -98,10 +121,11 @@ class OpenForecast(msgspec.Struct, frozen=True):
 class CalibrationWindow(msgspec.Struct):
     """The last forecasts of one ClusterQueue: those that were scored, and those that are open."""
 
-    # In the order in which the forecasts were made, with the time of each: the last of all, and the last that count for
-    # P90.
+    # In the order in which the forecasts were made, with the time of each: the last of all, the last that count for
+    # P90, and the last of these of each size class.
     scores: list[tuple[Nanoseconds, ForecastScore]] = msgspec.field(default_factory=list)
     p90_scores: list[tuple[Nanoseconds, float]] = msgspec.field(default_factory=list)
+    size_scores: dict[SizeClass, list[tuple[Nanoseconds, float]]] = msgspec.field(default_factory=dict)
 
     def add(self, forecast: OpenForecast, started: Nanoseconds) -> None:
         """Score a forecast whose Workload has started."""
@@ -109,22 +133,32 @@ class CalibrationWindow(msgspec.Struct):
         self.scores.append((forecast.made, found))
         if forecast.counts_for_p90:
             self.p90_scores.append((forecast.made, found.p90))
+            if forecast.size is not None:
+                self.size_scores.setdefault(forecast.size, []).append((forecast.made, found.p90))
         self._keep_last()
 
     def joined(self, later: CalibrationWindow) -> CalibrationWindow:
         """The last scores of both."""
-        both = CalibrationWindow([*self.scores, *later.scores], [*self.p90_scores, *later.p90_scores])
+        both = CalibrationWindow(
+            [*self.scores, *later.scores],
+            [*self.p90_scores, *later.p90_scores],
+            {size: [*self.size_scores.get(size, ()), *later.size_scores.get(size, ())] for size in SizeClass},
+        )
         both._keep_last()
         return both
 
     def _keep_last(self) -> None:
         self.scores.sort(key=lambda each: each[0])
-        self.p90_scores.sort(key=lambda each: each[0])
         del self.scores[:-WINDOW]
-        del self.p90_scores[:-WINDOW]
+        for scores in (self.p90_scores, *self.size_scores.values()):
+            scores.sort(key=lambda each: each[0])
+            del scores[:-WINDOW]
 
-    def correction(self, waiting: Iterable[OpenForecast], now: Nanoseconds) -> Correction:
-        """The correction after the scores, and after the waits of forecasts that are still open."""
+    def correction(
+        self, waiting: Iterable[OpenForecast], now: Nanoseconds, size: SizeClass | None = None
+    ) -> Correction:
+        """The correction after the scores, and after the waits of forecasts that are still open; of a size class, or of
+        a Workload whose size is not known."""
         if not self.scores:
             return NO_CORRECTION
         bounds = [(each, each.score(now)) for each in waiting]
@@ -134,8 +168,13 @@ class CalibrationWindow(msgspec.Struct):
         p50 = p50s.share * p50s.proven(0.5)
         if not self.p90_scores:
             return Correction(p50)
-        p90s = _Scores(self.p90_scores, [(each.made, bound.p90) for each, bound in bounds if each.counts_for_p90])
-        return Correction(p50, p90s.share * p90s.careful(0.9))
+        counting = [(each, bound.p90) for each, bound in bounds if each.counts_for_p90]
+        p90s = _Scores(self.p90_scores, [(each.made, bound) for each, bound in counting])
+        p90 = p90s.careful(0.9)
+        if size is not None and (of_size := self.size_scores.get(size)):
+            own = _Scores(of_size, [(each.made, bound) for each, bound in counting if each.size is size])
+            p90 += len(of_size) / (len(of_size) + SIZE_SCORES) * (own.careful(0.9) - p90)
+        return Correction(p50, p90s.share * p90)
 
 
 class _RankedScore(NamedTuple):

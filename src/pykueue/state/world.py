@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue
 from pykueue.api.conditions import QuotaReservedReason
-from pykueue.core import requests
+from pykueue.core import amounts, requests
 from pykueue.core.cohort import QuotaNode
 from pykueue.core.decision import Decision, Wait
 from pykueue.core.planned_starts import PlannedStart
@@ -326,6 +326,20 @@ class World:
         covered, shape = spec.covered, self._parts.shapes.shape(workload)
         requested = (requests.undeclared(pod_set.requests, covered) for pod_set in shape.pod_sets)
         return tuple(sorted({resource for of_pod_set in requested for resource, _ in of_pod_set}))
+
+    def requested_share(self, workload: kueue.Workload, cluster_queue: str) -> float:
+        """Return the largest part of the nominal quota of a ClusterQueue, of any resource and of all flavors together,
+        that a Workload requests. Windows do not count, nor does a resource without nominal quota."""
+        nominal: dict[str, int] = {}
+        for pair, quota in (self.spec_quotas(QuotaOwner(is_cohort=False, name=cluster_queue)) or {}).items():
+            nominal[pair.resource] = nominal.get(pair.resource, 0) + quota.nominal
+        requested: dict[str, int] = {}
+        for pod_set in self._parts.shapes.shape(workload, self._parts.excluded_by(cluster_queue)).pod_sets:
+            # As the scheduler counts them: a request named `pods` is not the number of pods.
+            for resource, amount in {**dict(pod_set.requests), amounts.PODS: pod_set.count}.items():
+                requested[resource] = requested.get(resource, 0) + amount
+        shares = (requested.get(resource, 0) / amount for resource, amount in nominal.items() if amount > 0)
+        return max(shares, default=0.0)
 
     # Queries: ClusterQueues and cohorts.
 
