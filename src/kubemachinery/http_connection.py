@@ -33,6 +33,8 @@ BODY_SECONDS: Final = 30.0
 PIECE_BYTES: Final = 256 * 1024
 # Of a body, or of further requests, that have arrived and were not asked for yet.
 _HELD_BYTES: Final = 64 * 1024
+# Of the buffer that a connection is read into.
+_READ_BYTES: Final = 64 * 1024
 # For so long the rest of a body is read and dropped after the response: a client that still sends would see a broken
 # connection instead of the response.
 _DROPPING_SECONDS: Final = 1.0
@@ -70,6 +72,7 @@ class ServedHandler:
         self.seldom = SeldomLog()
         self.is_stopping = False
         self.connections: dict[HttpConnection, None] = {}
+        self.buffer = memoryview(bytearray(_READ_BYTES))
         self._date = (0, "")
 
     def date(self) -> str:
@@ -111,8 +114,11 @@ class _MalformedBody(ConnectionError):
     """The rest of a request is not HTTP/1.1."""
 
 
-class HttpConnection(asyncio.Protocol):
-    """One connection. `since` is when it entered its state: idle, or serving a request."""
+class HttpConnection(asyncio.BufferedProtocol):
+    """One connection. `since` is when it entered its state: idle, or serving a request.
+
+    The event loop reads into a buffer that all connections share, as those of `client.http_connections` do.
+    """
 
     __slots__ = (
         "_certificate",
@@ -169,10 +175,13 @@ class HttpConnection(asyncio.Protocol):
         self._served.connections[self] = None
         self._owner.made(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._served.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self.transport is None or self._error is not None:
             return
-        parser = self._parser
+        data, parser = bytes(self._served.buffer[:nbytes]), self._parser
         if self.serving is None and self.begun is None:
             self.begun = self._loop.time()
         try:

@@ -128,7 +128,7 @@ async def test_index_is_not_asked_about_changes_of_what_it_does_not_depend_on(cl
         return tuple(item.metadata.labels.values())
 
     watched = informer(client)
-    watched.add_index("label", keys, of=lambda item: item.metadata.labels)
+    watched.add_index("label", keys, of="metadata.labels")
     async with running(watched) as changes:
         await asyncio.wait_for(watched.wait_for_sync(), PATIENCE_SECONDS)
         made = config_map("a")

@@ -7,13 +7,16 @@ import datetime
 import gzip
 import socket
 import ssl
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from event_loops import on_both_loops
+from kubemachinery import http_messages, http_server
 from kubemachinery.client import http_connections
 from kubemachinery.client.errors import ApiError, Fenced, Unanswered
 from kubemachinery.client.http_transport import HttpTransport
@@ -551,6 +554,30 @@ async def test_certificate_is_checked(trusted: bool, hostname: str | None, messa
                 assert (await transport.send(GET)).body == b"secret"
         for writer in writers:
             writer.close()
+
+
+@on_both_loops
+async def test_reads_over_tls_share_a_buffer_at_both_ends(tmp_path: Path) -> None:
+    """Otherwise the TLS protocol allocates 256 KiB for each read, which the kernel hands out and takes back."""
+
+    async def echo(request: http_messages.Request) -> http_messages.Response:
+        return http_messages.Response(body=await request.read(2 * len(large)))
+
+    large = bytes(range(256)) * 4096
+    served = server_credentials.prepare(tmp_path, ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+    tls = server_credentials.server_context(served.server, None, served.ca)
+    server = await http_server.serve(echo, "127.0.0.1", 0, tls=tls)
+    trusting = ssl.create_default_context(cadata=served.ca.decode())
+    try:
+        async with connected(f"https://127.0.0.1:{server.port}", ConnectionOptions(tls=trusting)) as transport:
+            assert (await transport.send(replace(PATCH, body=large))).body == large
+            tracemalloc.start()
+            before = tracemalloc.get_traced_memory()[0]
+            assert (await transport.send(PATCH)).body == PATCH.body
+            assert tracemalloc.get_traced_memory()[1] - before < 128 * 1024
+    finally:
+        tracemalloc.stop()
+        await server.close()
 
 
 # --- Streams ----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from kubemachinery.client.transport import LINE_BYTES, ApiRequest, ConnectionOpt
 
 # Shorter than the idle time after which servers and proxies close a connection.
 IDLE_SECONDS: Final = 15.0
+# As much as the TLS protocols of event loops read at once.
+_READ_BYTES: Final = 256 * 1024
 
 
 class NotConnected(Exception):
@@ -37,6 +39,7 @@ class Connector:
         self._port = address.port or (443 if is_secure else 80)
         self._tls = (options.tls or ssl.create_default_context()) if is_secure else None
         self._server_hostname = (options.server_hostname or self._host) if is_secure else None
+        self._buffer = memoryview(bytearray(_READ_BYTES))
 
     async def connect(self) -> Connection:
         """Try each address of the server; raise `NotConnected` with the last error."""
@@ -55,7 +58,7 @@ class Connector:
             try:
                 async with asyncio.timeout(share):
                     _, connection = await loop.create_connection(
-                        lambda: Connection(loop),
+                        lambda: Connection(loop, self._buffer),
                         host,
                         self._port,
                         ssl=self._tls,
@@ -74,10 +77,16 @@ class Connector:
             return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-class Connection(asyncio.Protocol):
-    """One connection, used by one request at a time: `write`, then `arrived`, then `response` or `lines`."""
+class Connection(asyncio.BufferedProtocol):
+    """One connection, used by one request at a time: `write`, then `arrived`, then `response` or `lines`.
+
+    The event loop reads into `buffer` and calls `buffer_updated` at once, so that all connections of a loop may have
+    the same buffer. Without one, the TLS protocol allocates 256 KiB for each read, and the C library takes them from
+    the kernel and returns them each time.
+    """
 
     __slots__ = (
+        "_buffer",
         "_error",
         "_is_paused",
         "_is_whole",
@@ -94,8 +103,9 @@ class Connection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, buffer: memoryview) -> None:
         self._loop = loop
+        self._buffer = buffer
         self._poll = select.poll()
         self._response: http1.ResponseParser | None = None  # of the request in progress
         self._error: Exception | None = None  # why the connection is over
@@ -189,8 +199,11 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
-    def data_received(self, data: bytes) -> None:
-        response = self._response
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data, response = bytes(self._buffer[:nbytes]), self._response
         if response is None:
             self._end(http1.Malformed("the server sent a response without a request"))
             self._transport.abort()

@@ -14,6 +14,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -152,6 +153,8 @@ class Informer(Generic[T]):
         self._by_names = cast("dict[tuple[str, str], _Held[T]]", self._store)
         self._handlers: list[Handler[T]] = []
         self._indexes: dict[str, _Index[T]] = {}
+        # By the path of the part that they depend on: the function that returns it, and the indexes.
+        self._indexes_of: dict[str, tuple[Callable[[T], object] | None, list[_Index[T]]]] = {}
         self._synced = asyncio.Event()
         self._revision = 0
         self._advanced = asyncio.Event()
@@ -237,12 +240,12 @@ class Informer(Generic[T]):
         """Call `handler` when an informer with `may_be_absent` finds that its kind is not served, or served again."""
         self._served_handlers.append(handler)
 
-    def add_index(
-        self, name: str, keys: Callable[[T], Iterable[str]], *, of: Callable[[T], object] | None = None
-    ) -> None:
-        """Keep an index of the objects by the values that `keys` returns for them. `of` returns the only part of an
-        object, beside its name and namespace, that they depend on: most changes leave it as it was."""
-        self._indexes[name] = _Index(keys, of)
+    def add_index(self, name: str, keys: Callable[[T], Iterable[str]], *, of: str = "") -> None:
+        """Keep an index of the objects by the values that `keys` returns for them. `of` is the path of the only part of
+        an object, beside its name and namespace, that they depend on, as in `status.admission`: most changes leave it
+        as it was, and it is compared once for all indexes of that part."""
+        index = self._indexes[name] = _Index(keys)
+        self._indexes_of.setdefault(of, (attrgetter(of) if of else None, []))[1].append(index)
 
     def by_index(self, index: str, value: str) -> Iterator[tuple[ObjectKey, T]]:
         """The objects with this value in the index, ordered by namespace and name."""
@@ -452,17 +455,25 @@ class Informer(Generic[T]):
             held = None
         self._store[key] = _Held(revision, uid, value)
         old = held.value if held is not None else None
-        for index in self._indexes.values():
-            index.move(key, old, value)
+        self._move(key, old, value)
         self._notify(InformerEvent(key, old, value, initial))
 
     def _remove(self, key: ObjectKey) -> None:
         held = self._store.pop(key, None)
         if held is None:
             return
-        for index in self._indexes.values():
-            index.move(key, held.value, None)
+        self._move(key, held.value, None)
         self._notify(InformerEvent(key, held.value, None))
+
+    def _move(self, key: ObjectKey, old: T | None, new: T | None) -> None:
+        """Update the indexes that depend on a part of the object that has changed."""
+        for part_of, indexes in self._indexes_of.values():
+            if part_of is not None and old is not None and new is not None:
+                part, kept = part_of(new), part_of(old)
+                if part is kept or part == kept:
+                    continue
+            for index in indexes:
+                index.move(key, old, new)
 
     def _notify(self, change: InformerEvent[T]) -> None:
         for handler in self._handlers:
@@ -470,16 +481,11 @@ class Informer(Generic[T]):
 
 
 class _Index(Generic[T]):
-    def __init__(self, keys: Callable[[T], Iterable[str]], of: Callable[[T], object] | None) -> None:
+    def __init__(self, keys: Callable[[T], Iterable[str]]) -> None:
         self._keys = keys
-        self._of = of
         self.by_value: dict[str, set[ObjectKey]] = {}
 
     def move(self, key: ObjectKey, old: T | None, new: T | None) -> None:
-        if self._of is not None and old is not None and new is not None:
-            part, kept = self._of(new), self._of(old)
-            if part is kept or part == kept:
-                return
         after = tuple(self._keys(new)) if new is not None else ()
         if not after and not self.by_value:  # most indexes: no object has what they look for
             return

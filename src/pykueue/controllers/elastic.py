@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from operator import attrgetter
 from typing import Final
 
 from kubemachinery import codec
@@ -43,7 +42,7 @@ class ElasticController:
         self.informer: Informer[Tree] = Informer(client, pods.KIND, codec.shared_tree, rng, labels=labels.PODSET)
         self.informer.add_index(SLICES, ungating.slice_keys)
         self.informer.add_handler(self._pod_seen)
-        informers.workloads.add_index(SLICES, ungating.workload_slice_keys, of=attrgetter("metadata.annotations"))
+        informers.workloads.add_index(SLICES, ungating.workload_slice_keys, of="metadata.annotations")
         informers.workloads.add_handler(self._workload_seen)
         self.loop: Controller[str] = Controller("elastic-gate", self._reconcile, rng)
 

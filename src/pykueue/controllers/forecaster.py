@@ -638,7 +638,7 @@ class Forecaster:
         if workload is None:
             if change.old is not None:
                 self._close(change.old.metadata.uid, None)
-        elif states.is_admitted(workload):
+        elif workload.metadata.uid in self._shown and states.is_admitted(workload):
             self._close(workload.metadata.uid, workload)
 
     def _close(self, uid: str, started: kueue.Workload | None) -> None:

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
-from operator import attrgetter
 from typing import Any, Final, TypeVar
 from weakref import ref
 
@@ -56,14 +55,14 @@ class Informers:
         self.workloads = copy(kueue.Workload, _EqualPodSets().shared)
 
         self.local_queues.add_index("clusterQueue", lambda queue: (queue.spec.cluster_queue or "",))
-        self.workloads.add_index("queue", lambda workload: (queue_of(workload),), of=attrgetter("spec"))
+        self.workloads.add_index("queue", lambda workload: (queue_of(workload),), of="spec")
         self.workloads.add_index(
-            "clusterQueue", lambda workload: (states.cluster_queue(workload),), of=attrgetter("status.admission")
+            "clusterQueue", lambda workload: (states.cluster_queue(workload),), of="status.admission"
         )
         self.workloads.add_index(
             "check",
             lambda workload: (check.name for check in workload.status.admission_checks),
-            of=attrgetter("status.admission_checks"),
+            of="status.admission_checks",
         )
 
         self._is_active: dict[str, bool] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from functools import partial
-from operator import attrgetter
 from typing import Any, Final
 
 from kubemachinery import codec
@@ -65,7 +64,7 @@ class JobsController:
         for row in self._rows:
             self._watch_second_kinds(client, row, rng)
         self.waiting = WaitingFrameworks(kinds, self._rows, self._copies, recorder)
-        informers.workloads.add_index(triggers.OWNER, triggers.owner_keys, of=attrgetter("metadata.owner_references"))
+        informers.workloads.add_index(triggers.OWNER, triggers.owner_keys, of="metadata.owner_references")
         informers.workloads.add_handler(self._workload_seen)
 
     def _watch_second_kinds(self, client: ApiClient, row: JobIntegration, rng: random.Random) -> None:

@@ -140,11 +140,12 @@ class PendingStatusWriter:
         topology placement, is not worth a write, but an Event reports what was tried.
         """
         before = self._pending_status.pop(newer.workload, None)
-        self._postponed.pop(key_of(newer.workload), None)
-        workload = self._writer.current(key_of(newer.workload))
-        if before is None or workload is None or (isinstance(newer, Wait) and newer.reason is before.reason):
+        if self._postponed:
+            self._postponed.pop(key_of(newer.workload), None)
+        if before is None or before.reason is not QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED:
             return
-        if before.reason is QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED:
+        workload = self._writer.current(key_of(newer.workload))
+        if workload is not None and not (isinstance(newer, Wait) and newer.reason is before.reason):
             message = conditions.truncated(decision_messages.sentence(before))
             event = pending_status.failed_attempt_event(before.reason, message, self._options)
             self._writer.emit(workload, event, SCHEDULER)

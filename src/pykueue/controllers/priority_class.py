@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from operator import attrgetter
 from typing import Final
 
 from kubemachinery.client.client import ApiClient
@@ -24,7 +23,7 @@ class PriorityClassController:
         self._client = client
         self._informers = informers
         self.loop: Controller[ObjectKey] = Controller("priority-class", self._reconcile, rng, workers=4)
-        informers.workloads.add_index(_INDEX, lambda workload: (_class_of(workload),), of=attrgetter("spec"))
+        informers.workloads.add_index(_INDEX, lambda workload: (_class_of(workload),), of="spec")
         informers.workload_priority_classes.add_handler(self._seen)
 
     def _seen(self, change: InformerEvent[kueue.WorkloadPriorityClass]) -> None:

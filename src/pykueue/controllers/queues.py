@@ -157,9 +157,11 @@ class QueuesController:
     def _soon(self, which: Which) -> None:
         self._news[which] += 1
         # Admissions come first: a status waits longer while there are many of them.
-        is_rush = which in self._in_a_rush or self._background.is_rush
-        delay_seconds = _RUSH_BATCH_SECONDS if is_rush else _BATCH_SECONDS
-        self.loop.queue.add_after(which, delay_seconds, priority=LOW)
+        if which in self._in_a_rush or self._background.is_rush:
+            if self._news[which] == 1:  # for later news it is due already, and not later than this
+                self.loop.queue.add_after(which, _RUSH_BATCH_SECONDS, priority=LOW)
+        else:
+            self.loop.queue.add_after(which, _BATCH_SECONDS, priority=LOW)
 
     # --- What it does -------------------------------------------------------------------------------------------------
 

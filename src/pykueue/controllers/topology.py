@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from typing import Final, TypeAlias
 
 import msgspec
@@ -86,7 +85,7 @@ class UngatingController:
         self.loop: Controller[ObjectKey] = Controller("topology-gate", self._reconcile, rng, workers=4)
         informers.pods.add_index(_BY_WORKLOAD, _workload_words)
         informers.pods.add_handler(self._pod_seen)
-        informers.workloads.add_index(_BY_SLICE_NAME, _slice_words, of=attrgetter("metadata.annotations"))
+        informers.workloads.add_index(_BY_SLICE_NAME, _slice_words, of="metadata.annotations")
         informers.workloads.add_handler(self._workload_seen)
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
@@ -211,8 +210,8 @@ class NodeController:
         self._choices = choices
         self._clock = clock
         self.loop: Controller[str] = Controller("nodes", self._reconcile, rng)
-        informers.workloads.add_index(_BY_NODE, _hosts, of=attrgetter("status.admission"))
-        informers.workloads.add_index(_BY_UNHEALTHY_NODE, _unhealthy, of=attrgetter("status.unhealthy_nodes"))
+        informers.workloads.add_index(_BY_NODE, _hosts, of="status.admission")
+        informers.workloads.add_index(_BY_UNHEALTHY_NODE, _unhealthy, of="status.unhealthy_nodes")
         informers.pods.add_index(_PINNED_TO_NODE, lambda pod: _nodes_of_pod(pod) if _is_pinned(pod) else ())
         informers.nodes.add_handler(self._node_seen)
         informers.pods.add_handler(self._pod_seen)

@@ -27,6 +27,8 @@ from pykueue.observe.events import WORKLOADS
 
 _WORKERS: Final = 8
 _VICTIMS_PAUSE: Final = 5 * SECOND
+# What is due for a finished Workload depends on the Workload alone.
+_NO_FACTS: Final = WorkloadFacts()
 
 
 class WorkloadController:
@@ -139,10 +141,10 @@ class WorkloadController:
     def _can_wait(self, key: ObjectKey, workload: kueue.Workload, due: LifecycleStep) -> bool:
         """Whether the write only has a reason why the Workload is pending: others are admitted first."""
         return (
-            self._scheduler.applier.is_admitting
+            pending_status.is_only_reason(due.changes)
             and key not in self._may_write_reason
             and not states.is_reserved(workload)
-            and pending_status.is_only_reason(due.changes)
+            and self._scheduler.applier.is_admitting
         )
 
     async def _permit_reason(self, key: ObjectKey) -> None:
@@ -171,12 +173,16 @@ class WorkloadController:
         return step(workload, known, self._options, now, jitter=jitter)
 
     def _facts(self, key: ObjectKey, workload: kueue.Workload) -> WorkloadFacts:
-        world = self._scheduler.world
-        known = world.inadmissible_class_reason(str(key)) if not states.is_reserved(workload) else None
+        if states.is_finished(workload):
+            return _NO_FACTS
+        problem, known = "", None
+        if not states.is_reserved(workload):
+            world, name = self._scheduler.world, str(key)
+            problem, known = world.problem(name), world.inadmissible_class_reason(name)
         return WorkloadFacts(
             local_queue=self._informers.local_queue_facts(workload),
             cluster_queue=self._informers.cluster_queue_facts(self._informers.cluster_queue_of(workload)),
-            problem=world.problem(str(key)),
+            problem=problem,
             known_failure=None if known is None else KnownFailure(known),
             is_variant=self._options.concurrent_admission and variants.parent_of(workload) is not None,
             is_parent=self._options.concurrent_admission and variants.is_parent(workload),
@@ -186,8 +192,10 @@ class WorkloadController:
 def _preemptions_are_due(workload: kueue.Workload, facts: WorkloadFacts) -> bool:
     """Whether preemptions are due for a Workload that holds quota and waits for checks (KEP-993)."""
     queue = facts.cluster_queue
+    if queue is None or not queue.checks:
+        return False
     waits = states.is_reserved(workload) and not states.is_admitted(workload) and not states.is_evicted(workload)
-    return waits and queue is not None and checks.defers(workload, queue) and checks.may_preempt(workload, queue)
+    return waits and checks.defers(workload, queue) and checks.may_preempt(workload, queue)
 
 
 def _stops_alike(old: kueue.LocalQueue | kueue.ClusterQueue, new: kueue.LocalQueue | kueue.ClusterQueue) -> bool:

@@ -8,6 +8,7 @@ it uses, on which flavors, and what decides whether it can be preempted.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 import msgspec
@@ -165,18 +166,15 @@ class Reservation:
     def is_like(self, other: Reservation) -> bool:
         """Whether they are equal in everything that a decision depends on. A hard end is compared separately, because
         only the timeline depends on it."""
-        return all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
+        return bool(_compared(self) == _compared(other))
 
     def counted(self, pair: FlavorResource, amount: int) -> int:
         """The part of its usage that counts as its own, not as that of a waiting preemptor."""
         return amount - sum(hidden.get(pair, 0) for hidden in self.hidden.values())
 
 
-_COMPARED: Final = tuple(
-    name
-    for name in Reservation.__slots__
-    if name not in {"assumed_targets", "hard_end", "hidden", "shape", "usage", "usage_by_number", "used_numbers"}
-)
+_NOT_COMPARED: Final = {"assumed_targets", "hard_end", "hidden", "shape", "usage", "usage_by_number", "used_numbers"}
+_compared: Final = attrgetter(*(name for name in Reservation.__slots__ if name not in _NOT_COMPARED))
 
 
 def _usage(pod_sets: tuple[AssignedPodSet, ...]) -> tuple[tuple[FlavorResource, int], ...]:

@@ -49,8 +49,8 @@ def time_of(text: str | None) -> Nanoseconds:
 
 def holds_quota(workload: kueue.Workload) -> bool:
     return (
-        states.is_reserved(workload)
-        and workload.status.admission is not None
+        workload.status.admission is not None
+        and states.is_reserved(workload)
         and states.is_active(workload)
         and not states.is_finished(workload)
     )

@@ -25,9 +25,9 @@ def _gates(workload: Workload) -> str:
 
 def admission_gate(context: RuleContext) -> RuleResult | None:
     workload = context.workload
-    if not states.is_reserved(workload) or states.is_evicted(workload):
-        return None
     if not states.is_gated(workload, gates_count=context.options.admission_gated_by):
+        return None
+    if not states.is_reserved(workload) or states.is_evicted(workload):
         return None
     cleared = reservation.clear(
         workload, QuotaReservedReason.ADMISSION_GATED, message(workload), context.options, context.now

@@ -12,10 +12,11 @@ from pykueue.lifecycle.workload_changes import SetCondition, SetPastExecution
 
 def execution_time(context: RuleContext) -> RuleResult | None:
     workload = context.workload
-    most, began = workload.spec.maximum_execution_time_seconds, states.since(workload, WorkloadCondition.ADMITTED)
-    if most is None or began is None or not states.is_admitted(workload) or not states.is_reserved(workload):
+    most = workload.spec.maximum_execution_time_seconds
+    if most is None or not states.is_admitted(workload) or not states.is_reserved(workload):
         return None
-    if not states.is_active(workload):
+    began = states.since(workload, WorkloadCondition.ADMITTED)
+    if began is None or not states.is_active(workload):
         return None
     past = workload.status.accumulated_past_execution_time_seconds
     end = began + (most - (past or 0)) * SECOND

@@ -28,6 +28,8 @@ def _stopped(
     context: RuleContext, kind: str, queue: LocalQueueFacts | ClusterQueueFacts | None, drained: EvictedReason
 ) -> RuleResult | None:
     workload = context.workload
+    if queue is not None and not queue.is_stopped and not queue.is_deleting:
+        return None
     if not states.is_reserved(workload) or states.is_evicted(workload):
         return None
     if states.is_admitted(workload):
@@ -37,8 +39,6 @@ def _stopped(
     name = workload.spec.queue_name if kind == "LocalQueue" else states.cluster_queue(workload)
     if queue is None or queue.is_deleting:
         reason, message = QuotaReservedReason.MISCONFIGURED, f"{kind} {name} is terminating or missing"
-    elif queue.is_stopped:
-        reason, message = QuotaReservedReason.SUSPENDED, f"{kind} {name} is stopped"
     else:
-        return None
+        reason, message = QuotaReservedReason.SUSPENDED, f"{kind} {name} is stopped"
     return RuleResult(reservation.clear(workload, reason, message, context.options, context.now))
