@@ -215,6 +215,10 @@ class TestPatch:
         client.ask("PATCH", f"{WIDGETS}/jp", steps, headers=kind).refused(422)
         client.ask("PATCH", f"{WIDGETS}/jp", {"not": "a list"}, headers=kind).refused(400)
 
+    def test_a_kind_of_patch_is_refused_before_the_object_is_read(self, client: Client) -> None:
+        kind = {"Content-Type": "application/strategic-merge-patch+json"}
+        client.ask("PATCH", f"{WIDGETS}/never-made", {"spec": {"size": 2}}, headers=kind).refused(415)
+
     def test_a_merge_patch_with_a_revision_is_conditional(self, client: Client) -> None:
         made = client.post(WIDGETS, widget("cond")).ok()
         revision = made["metadata"]["resourceVersion"]
