@@ -153,6 +153,19 @@ class TestWatches:
         events = list(itertools.islice(client.watch(place, resourceVersion=revision, timeoutSeconds=90), 3))
         assert [event["object"]["spec"]["size"] for event in events] == [2, 3, 4]
 
+    def test_an_object_is_deleted_with_the_finalizers_that_it_had(self, client: Client, place: str) -> None:
+        """The last write removes them together with the object; the event has what was stored before."""
+        client.merge(f"{place}/b", {"metadata": {"finalizers": ["example.com/wait"]}}).ok()
+        client.delete(f"{place}/b").ok()
+        revision = client.get(place).ok()["metadata"]["resourceVersion"]
+        answer = client.merge(f"{place}/b", {"metadata": {"finalizers": None}, "spec": {"size": 9}}).ok()
+        assert "finalizers" not in answer["metadata"]
+        (event,) = itertools.islice(client.watch(place, resourceVersion=revision, timeoutSeconds=90), 1)
+        assert event["type"] == "DELETED"
+        assert event["object"]["metadata"]["finalizers"] == ["example.com/wait"]
+        assert event["object"]["spec"]["size"] == 1
+        assert int(event["object"]["metadata"]["resourceVersion"]) > int(revision)
+
     def test_objects_come_into_view_and_leave_it(self, client: Client, place: str) -> None:
         revision = client.get(place).ok()["metadata"]["resourceVersion"]
         client.merge(f"{place}/b", {"spec": {"color": "red"}}).ok()

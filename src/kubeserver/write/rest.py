@@ -318,7 +318,8 @@ class Rest:
         if self._objects.latest(context.key) is not live:
             return None
         if deletion.is_over(new):
-            await self._remove(context, live, new)
+            # As in kube-apiserver, watches get the object as it was stored, with the finalizers that it had.
+            await self._remove(context, live, {**old, "metadata": dict(old["metadata"])})
             return WriteResult(tree=new)
         return await self._store_if_changed(context, live, new, old)
 
