@@ -727,6 +727,43 @@ class TestFullLogs:
         assert b"".join(iter(reader.next, b"")) == b"two\n"
         reader.close()
 
+    @pytest.mark.parametrize("tail", [None, 1])
+    def test_a_read_that_does_not_follow_ends_although_the_log_grows(self, tmp_path: Path, tail: int | None) -> None:
+        log_ = tmp_path / "0.log"
+        log_.write_bytes(self.entry("one") + self.entry("two"))
+        reader = LogReader(log_, LogSelection(tail=tail), follows=False)
+        assert reader.next() == (b"one\ntwo\n" if tail is None else b"two\n")
+        with log_.open("ab") as file:
+            file.write(self.entry("three"))
+        assert reader.next() == b""
+        reader.close()
+
+    @pytest.mark.parametrize("wanted", [LogSelection(), LogSelection(tail=3)])
+    def test_a_read_is_of_the_log_as_it_was_at_its_beginning(self, tmp_path: Path, wanted: LogSelection) -> None:
+        """However much is written while the text before it is read."""
+        log_ = tmp_path / "0.log"
+        long = "x" * 300_000
+        log_.write_bytes(self.entry(long) + self.entry("two"))
+        reader = LogReader(log_, wanted, follows=False)
+        parts = [reader.next()]
+        with log_.open("ab") as file:
+            file.write(self.entry("three"))
+        parts += iter(reader.next, b"")
+        assert b"".join(parts) == f"{long}\ntwo\n".encode()
+        reader.close()
+
+    def test_last_lines_are_followed_by_what_is_added(self, tmp_path: Path) -> None:
+        log_ = tmp_path / "0.log"
+        log_.write_bytes(self.entry("one") + self.entry("two"))
+        reader = LogReader(log_, LogSelection(tail=1))
+        assert reader.next() == b"two\n"
+        with log_.open("ab") as file:
+            file.write(self.entry("three"))
+        log_.rename(tmp_path / "0.log.old")
+        log_.write_bytes(self.entry("four"))
+        assert b"".join(iter(reader.next, b"")) == b"three\nfour\n"
+        reader.close()
+
     def test_half_an_entry_is_left_for_later(self, tmp_path: Path) -> None:
         log_ = tmp_path / "0.log"
         whole = self.entry("one")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -74,11 +75,13 @@ def log_text(entries: Iterator[bytes], wanted: LogSelection) -> Iterator[bytes]:
 
 
 class LogReader:
-    """Reads a log that may still grow, part by part."""
+    """Reads a log part by part: with `follows` what is added too, otherwise what there is at the first read."""
 
-    def __init__(self, path: Path, wanted: LogSelection) -> None:
+    def __init__(self, path: Path, wanted: LogSelection, *, follows: bool = True) -> None:
         self._path = path
         self._wanted = wanted
+        self._follows = follows
+        self._is_over = False
         self._file: BinaryIO | None = None
         self._parts: Iterator[bytes] = iter(())
 
@@ -86,20 +89,27 @@ class LogReader:
         """Return the next part; empty at the current end of the log. Blocks on the disk."""
         if part := next(self._parts, b""):
             return part
-        if self._file is None and not self._path.exists():
+        if self._is_over or (self._file is None and not self._path.exists()):
             return b""
-        self._parts = _bundled(log_text(self._entries(), self._wanted))
+        self._is_over = not self._follows
+        # A process may write faster than a client reads: without a bound, the search for the last lines, or a read that
+        # does not follow, would not end.
+        is_bounded = self._is_over or self._wanted.tail is not None
+        self._parts = _bundled(log_text(self._entries(is_bounded=is_bounded), self._wanted))
         # The tail option applies to the first read only.
         self._wanted = replace(self._wanted, tail=None)
         return next(self._parts, b"")
 
-    def _entries(self) -> Iterator[bytes]:
+    def _entries(self, *, is_bounded: bool) -> Iterator[bytes]:
         if self._file is None:
             older = self._path.with_name(f"{self._path.name}.old")
             if older.exists():
                 with open(older, "rb") as file:
                     yield from _whole_lines(file)
             self._file = open(self._path, "rb")  # noqa: SIM115 - closed with the reader
+        if is_bounded:
+            yield from _whole_lines(self._file, os.fstat(self._file.fileno()).st_size)
+            return
         yield from _whole_lines(self._file)
         # The log of a deleted pod is deleted with it; the open file has been read.
         with contextlib.suppress(FileNotFoundError):
@@ -114,12 +124,13 @@ class LogReader:
             self._file.close()
 
 
-def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the complete entries; a file that is being written may end within an entry."""
-    while line := file.readline():
+def _whole_lines(file: BinaryIO, size: float = math.inf) -> Iterator[bytes]:
+    """Yield the complete entries in so many bytes; a file that is being written may end within an entry."""
+    while size > 0 and (line := file.readline()):
         if not line.endswith(b"\n"):
             file.seek(-len(line), 1)
             return
+        size -= len(line)
         yield line[:-1]
 
 
@@ -155,10 +166,11 @@ class PodLogs:
         except LogRequestError as why:
             return _refusal(str(why))
         follows = _flag(request, "follow") and not _flag(request, "previous")
+        reader = LogReader(path, wanted, follows=follows)
         is_running = (lambda: self._processes.is_running(uid, container)) if follows else (lambda: False)
 
         async def run(write: Write) -> None:
-            await _copy(path, wanted, write, is_running)
+            await _copy(reader, wanted.bytes_max, write, is_running)
 
         return Response(stream=run, content_type="text/plain")
 
@@ -188,10 +200,10 @@ class PodLogs:
         )
 
 
-async def _copy(path: Path, wanted: LogSelection, write: Write, is_running: Callable[[], bool]) -> None:
-    left = wanted.bytes_max
+async def _copy(reader: LogReader, left: int | None, write: Write, is_running: Callable[[], bool]) -> None:
+    """Write a log, or so many bytes of it, until it is read and its process has ended."""
     pause = _LOOK_SECONDS
-    with contextlib.closing(LogReader(path, wanted)) as reader:
+    with contextlib.closing(reader):
         while True:
             # Checked before reading, so that everything written before the end is read.
             more = is_running()
