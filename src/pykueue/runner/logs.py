@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ from pykueue.runner.process_executor import ProcessExecutor
 _LOOK_SECONDS: Final = 0.1
 # An idle log is polled less often.
 _LOOK_SECONDS_MAX: Final = 0.5
+# How often a log is looked for that is being rotated.
+_ROTATION_LOOKS: Final = 20
 _PART_BYTES: Final = 256 * 1024
 
 
@@ -82,6 +85,7 @@ class LogReader:
         self._wanted = wanted
         self._follows = follows
         self._is_over = False
+        self._older: BinaryIO | None = None
         self._file: BinaryIO | None = None
         self._parts: Iterator[bytes] = iter(())
 
@@ -89,7 +93,7 @@ class LogReader:
         """Return the next part; empty at the current end of the log. Blocks on the disk."""
         if part := next(self._parts, b""):
             return part
-        if self._is_over or (self._file is None and not self._path.exists()):
+        if self._is_over or (self._file is None and not self._open()):
             return b""
         self._is_over = not self._follows
         # A process may write faster than a client reads: without a bound, the search for the last lines, or a read that
@@ -101,12 +105,11 @@ class LogReader:
         return next(self._parts, b"")
 
     def _entries(self, *, is_bounded: bool) -> Iterator[bytes]:
-        if self._file is None:
-            older = self._path.with_name(f"{self._path.name}.old")
-            if older.exists():
-                with open(older, "rb") as file:
-                    yield from _whole_lines(file)
-            self._file = open(self._path, "rb")  # noqa: SIM115 - closed with the reader
+        assert self._file is not None, "opened before the first read"
+        if self._older is not None:
+            with self._older as file:
+                yield from _whole_lines(file)
+            self._older = None
         if is_bounded:
             yield from _whole_lines(self._file, os.fstat(self._file.fileno()).st_size)
             return
@@ -119,9 +122,46 @@ class LogReader:
                 self._file = open(self._path, "rb")  # noqa: SIM115
                 yield from _whole_lines(self._file)
 
+    def _open(self) -> bool:
+        """Open the rotated file and the present one; return whether there is a log.
+
+        They are opened together, so that no file comes between them while the first is read, and so that the log of a
+        pod that is deleted meanwhile is read to its end.
+        """
+        older_path = self._path.with_name(f"{self._path.name}.old")
+        for _ in range(_ROTATION_LOOKS):
+            older, file = _opened(older_path), _opened(self._path)
+            if file is not None and _is_at(older, older_path):
+                self._older, self._file = older, file
+                return True
+            for one in (older, file):
+                if one is not None:
+                    one.close()
+            if older is None and file is None:
+                return False
+            # It was rotated in between, or is: the file is replaced first, and then created.
+            time.sleep(_LOOK_SECONDS)
+        return False
+
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        for file in (self._older, self._file):
+            if file is not None:
+                file.close()
+
+
+def _opened(path: Path) -> BinaryIO | None:
+    with contextlib.suppress(FileNotFoundError):
+        return open(path, "rb")
+    return None
+
+
+def _is_at(file: BinaryIO | None, path: Path) -> bool:
+    """Whether the path still has the file that was opened there; None where there was none."""
+    try:
+        found = path.stat().st_ino
+    except FileNotFoundError:
+        return file is None
+    return file is not None and os.fstat(file.fileno()).st_ino == found
 
 
 def _whole_lines(file: BinaryIO, size: float = math.inf) -> Iterator[bytes]:
