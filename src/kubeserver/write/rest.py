@@ -379,11 +379,11 @@ class Rest:
             return await self._update(context, _Update(merge, sets_managed_fields=True))
         if context.subresource:
             raise context.not_found()
+        _refuse_uid(context, details)
         if not is_named:
             raise status.bad_request(
                 f"the configuration of {context.name} has no metadata.name, which a new object needs"
             )
-        _refuse_uid(context, details)
         tree = await self._work(context, lambda: self._merged(context, configuration, now, None))
         tree["metadata"].pop("resourceVersion", None)
         prepare.place(context, tree["metadata"])
