@@ -247,7 +247,13 @@ class _Draft:
 
     def test(self, operation: Operation) -> None:
         expected = _value(operation)
-        found = self._look(_parts(operation.get("path")))
+        parts = _parts(operation.get("path"))
+        # RFC 6902 refuses a missing member; kube-apiserver takes it for null, which tests that it is absent.
+        if parts and expected is None:
+            parent = self._look(parts[:-1])
+            if isinstance(parent, dict) and parts[-1] not in parent:
+                return
+        found = self._look(parts)
         if not same(found, expected):
             raise _Refusal(Fault.TEST_FAILED, "the value is another one than the test expects")
 

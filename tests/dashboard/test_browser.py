@@ -208,6 +208,28 @@ async def test_small_screen_needs_no_horizontal_scrolling(page: Page) -> None:
             await pictured(page, "phone")
 
 
+async def test_names_of_views_are_not_broken_on_a_small_screen(page: Page) -> None:
+    for width in (320, 400, 760, 1280):
+        await page.screen(width, 740)
+        lines = await page.run(
+            "[...document.querySelectorAll('nav a')].map(link => { const range = document.createRange();"
+            " range.selectNodeContents(link); return range.getClientRects().length; })"
+        )
+        assert lines == [1] * 5, width
+        assert await page.run("document.documentElement.scrollWidth") <= width
+
+
+async def test_lines_of_a_long_name_of_a_queue_begin_at_one_place(page: Page) -> None:
+    await page.screen(360, 740)
+    begins = await page.run(
+        "(() => { const name = document.querySelector('.tree ul .queue .name a, .tree ul .queue a');"
+        " name.textContent = 'department-of-computational-'.repeat(5); const range = document.createRange();"
+        " range.selectNodeContents(name); return [...range.getClientRects()].map(one => Math.round(one.left)); })()"
+    )
+    assert len(begins) > 1
+    assert len(set(begins)) == 1
+
+
 async def test_every_control_has_a_name(page: Page) -> None:
     for address, sign in SIGNS.items():
         await page.go(address)

@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -725,6 +726,68 @@ class TestFullLogs:
             file.write(self.entry("two"))
         log_.unlink()
         assert b"".join(iter(reader.next, b"")) == b"two\n"
+        reader.close()
+
+    def test_files_that_are_rotated_or_deleted_during_a_read_are_read(self, tmp_path: Path) -> None:
+        """They are opened together: the second is neither skipped nor missed when the first has been read."""
+        older, log_ = tmp_path / "0.log.old", tmp_path / "0.log"
+        older.write_bytes(self.entry("x" * 300_000) + self.entry("one"))
+        log_.write_bytes(self.entry("two"))
+        rotated, deleted = (LogReader(log_, LogSelection(), follows=follows) for follows in (True, False))
+        begun = [reader.next() for reader in (rotated, deleted)]
+        log_.rename(older)
+        log_.write_bytes(self.entry("three"))
+        assert begun[0] + b"".join(iter(rotated.next, b"")) == b"x" * 300_000 + b"\none\ntwo\nthree\n"
+        older.unlink()
+        log_.unlink()
+        assert begun[1] + b"".join(iter(deleted.next, b"")) == b"x" * 300_000 + b"\none\ntwo\n"
+        for reader in (rotated, deleted):
+            reader.close()
+
+    def test_a_log_in_the_middle_of_its_rotation_is_waited_for(self, tmp_path: Path) -> None:
+        (tmp_path / "0.log.old").write_bytes(self.entry("one"))
+        reader = LogReader(tmp_path / "0.log", LogSelection(), follows=False)
+        with ThreadPoolExecutor(1) as threads:
+            reading = threads.submit(lambda: b"".join(iter(reader.next, b"")))
+            (tmp_path / "0.log").write_bytes(self.entry("two"))
+            assert reading.result() == b"one\ntwo\n"
+        reader.close()
+
+    @pytest.mark.parametrize("tail", [None, 1])
+    def test_a_read_that_does_not_follow_ends_although_the_log_grows(self, tmp_path: Path, tail: int | None) -> None:
+        log_ = tmp_path / "0.log"
+        log_.write_bytes(self.entry("one") + self.entry("two"))
+        reader = LogReader(log_, LogSelection(tail=tail), follows=False)
+        assert reader.next() == (b"one\ntwo\n" if tail is None else b"two\n")
+        with log_.open("ab") as file:
+            file.write(self.entry("three"))
+        assert reader.next() == b""
+        reader.close()
+
+    @pytest.mark.parametrize("wanted", [LogSelection(), LogSelection(tail=3)])
+    def test_a_read_is_of_the_log_as_it_was_at_its_beginning(self, tmp_path: Path, wanted: LogSelection) -> None:
+        """However much is written while the text before it is read."""
+        log_ = tmp_path / "0.log"
+        long = "x" * 300_000
+        log_.write_bytes(self.entry(long) + self.entry("two"))
+        reader = LogReader(log_, wanted, follows=False)
+        parts = [reader.next()]
+        with log_.open("ab") as file:
+            file.write(self.entry("three"))
+        parts += iter(reader.next, b"")
+        assert b"".join(parts) == f"{long}\ntwo\n".encode()
+        reader.close()
+
+    def test_last_lines_are_followed_by_what_is_added(self, tmp_path: Path) -> None:
+        log_ = tmp_path / "0.log"
+        log_.write_bytes(self.entry("one") + self.entry("two"))
+        reader = LogReader(log_, LogSelection(tail=1))
+        assert reader.next() == b"two\n"
+        with log_.open("ab") as file:
+            file.write(self.entry("three"))
+        log_.rename(tmp_path / "0.log.old")
+        log_.write_bytes(self.entry("four"))
+        assert b"".join(iter(reader.next, b"")) == b"three\nfour\n"
         reader.close()
 
     def test_half_an_entry_is_left_for_later(self, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from contracts import ownership
 from kubeserver.apply import (
@@ -251,6 +252,15 @@ def test_managers_can_be_cleared(sent: list[Any]) -> None:
     live = applied(None, "a", spec={"text": "x"})
     new = {**live, "metadata": {**live["metadata"], "managedFields": sent}}
     assert track_update(live, new, manager="b", target=MAIN, now=LATE) == []
+
+
+def test_an_empty_list_does_not_clear_the_managers_of_a_custom_object() -> None:
+    custom = replace(MAIN, custom=True)
+    live = applied(None, "a", target=custom, spec={"text": "x"})
+    owners = live["metadata"]["managedFields"]
+    for sent, left in (([], owners), ([{}], [])):
+        new = {**live, "metadata": {**live["metadata"], "managedFields": sent}}
+        assert track_update(live, new, manager="b", target=custom, now=LATE) == left
 
 
 @pytest.mark.parametrize(

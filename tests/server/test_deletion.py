@@ -91,6 +91,18 @@ class TestOneObject:
         client.delete(f"{pods}/slow", {"gracePeriodSeconds": 0}).ok()
         client.get(f"{pods}/slow").refused(404)
 
+    def test_a_second_deletion_of_a_pod_changes_nothing_unless_it_is_sooner(self, client: Client) -> None:
+        pods = "/api/v1/namespaces/default/pods"
+        spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "somewhere"}
+        client.post(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "twice"}, "spec": spec}).ok()
+        first = client.delete(f"{pods}/twice").ok()
+        for later in ({"propagationPolicy": "Orphan"}, {"propagationPolicy": "Foreground", "gracePeriodSeconds": 30}):
+            assert client.delete(f"{pods}/twice", later).ok() == first
+        sooner = client.delete(f"{pods}/twice", {"propagationPolicy": "Foreground", "gracePeriodSeconds": 7}).ok()
+        assert sooner["metadata"]["deletionGracePeriodSeconds"] == 7
+        client.delete(f"{pods}/twice", {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}).ok()
+        client.get(f"{pods}/twice").refused(404)
+
     @pytest.mark.parametrize("options", [{}, {"gracePeriodSeconds": 2**63 - 1}])
     def test_grace_period_without_limit_ends_with_the_last_timestamp(
         self, client: Client, options: dict[str, Any]

@@ -93,6 +93,19 @@ class TestRevisions:
         assert names(then) == ["a", "b", "c"]
         assert then["items"][1]["spec"]["size"] == 1
 
+    def test_a_page_of_a_named_revision_is_of_that_revision(self, client: Client, place: str) -> None:
+        """Without a match, as in kube-apiserver: a list without a limit is as new as can be, a page is exact."""
+        revision = client.get(place).ok()["metadata"]["resourceVersion"]
+        client.delete(f"{place}/a").ok()
+        page = client.get(place, resourceVersion=revision, limit=2).ok()
+        assert (names(page), page["metadata"]["resourceVersion"]) == (["a", "b"], revision)
+        rest = client.get(place, limit=2, **{"continue": page["metadata"]["continue"]}).ok()
+        assert names(rest) == ["c"]
+        assert names(client.get(place, resourceVersion=revision).ok()) == ["b", "c"]
+        assert names(client.get(place, resourceVersion="0", limit=1).ok()) == ["b"]
+        not_older = {"resourceVersion": revision, "resourceVersionMatch": "NotOlderThan"}
+        assert names(client.get(place, limit=1, **not_older).ok()) == ["b"]
+
     def test_a_revision_of_the_future_is_too_large(self, client: Client, place: str) -> None:
         began = time.monotonic()
         answer = client.get(place, resourceVersion="999999999")
@@ -140,6 +153,19 @@ class TestWatches:
         events = list(itertools.islice(client.watch(place, resourceVersion=revision, timeoutSeconds=90), 3))
         assert [event["object"]["spec"]["size"] for event in events] == [2, 3, 4]
 
+    def test_an_object_is_deleted_with_the_finalizers_that_it_had(self, client: Client, place: str) -> None:
+        """The last write removes them together with the object; the event has what was stored before."""
+        client.merge(f"{place}/b", {"metadata": {"finalizers": ["example.com/wait"]}}).ok()
+        client.delete(f"{place}/b").ok()
+        revision = client.get(place).ok()["metadata"]["resourceVersion"]
+        answer = client.merge(f"{place}/b", {"metadata": {"finalizers": None}, "spec": {"size": 9}}).ok()
+        assert "finalizers" not in answer["metadata"]
+        (event,) = itertools.islice(client.watch(place, resourceVersion=revision, timeoutSeconds=90), 1)
+        assert event["type"] == "DELETED"
+        assert event["object"]["metadata"]["finalizers"] == ["example.com/wait"]
+        assert event["object"]["spec"]["size"] == 1
+        assert int(event["object"]["metadata"]["resourceVersion"]) > int(revision)
+
     def test_objects_come_into_view_and_leave_it(self, client: Client, place: str) -> None:
         revision = client.get(place).ok()["metadata"]["resourceVersion"]
         client.merge(f"{place}/b", {"spec": {"color": "red"}}).ok()
@@ -168,6 +194,17 @@ class TestWatches:
         assert (mark["kind"], mark["apiVersion"]) == ("Widget", "example.com/v1")
         assert mark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
         assert int(mark["metadata"]["resourceVersion"]) >= int(events[2]["object"]["metadata"]["resourceVersion"])
+
+    @pytest.mark.parametrize("revision", [{}, {"resourceVersion": "0"}])
+    def test_a_watch_of_the_present_ends_it_with_a_bookmark(
+        self, client: Client, place: str, revision: dict[str, str]
+    ) -> None:
+        """As with sendInitialEvents, which kube-apiserver sets where a watch names no revision."""
+        events = list(
+            itertools.islice(client.watch(place, allowWatchBookmarks="true", timeoutSeconds=90, **revision), 4)
+        )
+        assert [event["type"] for event in events] == ["ADDED"] * 3 + ["BOOKMARK"]
+        assert events[3]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
     def test_a_watch_sends_a_bookmark_before_its_timeout(self, client: Client, place: str) -> None:
         events = list(client.watch(place, resourceVersion="0", allowWatchBookmarks="true", timeoutSeconds=1))

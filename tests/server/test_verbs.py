@@ -205,6 +205,25 @@ class TestUpdate:
         assert client.put(path, lease).code == 201
         client.put(f"{CONFIG_MAPS}/not-there", config_map("not-there")).refused(404)
 
+    def test_an_update_creates_no_object_that_was_another(self, client: Client) -> None:
+        """The revision of a deleted object says nothing; its uid says that this one is meant."""
+        path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/lost"
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lost"}, "spec": {}}
+        before = client.put(path, lease).ok()
+        client.delete(path).ok()
+        client.put(path, before).refused(409)
+        del before["metadata"]["uid"]
+        assert client.put(path, before).code == 201
+
+    def test_revision_zero_is_none(self, client: Client) -> None:
+        free = config_map("zero", {"a": "1"})
+        client.post(CONFIG_MAPS, free).ok()
+        free["metadata"]["resourceVersion"] = "0"
+        assert client.put(f"{CONFIG_MAPS}/zero", {**free, "data": {"a": "2"}}).ok()["data"] == {"a": "2"}
+        made = client.post(WIDGETS, widget("zero")).ok()
+        made["metadata"]["resourceVersion"] = "0"
+        client.put(f"{WIDGETS}/zero", made).refused(422)
+
 
 class TestPatch:
     def test_json_patch(self, client: Client) -> None:
@@ -214,6 +233,10 @@ class TestPatch:
         assert client.ask("PATCH", f"{WIDGETS}/jp", steps, headers=kind).ok()["spec"]["size"] == 8
         client.ask("PATCH", f"{WIDGETS}/jp", steps, headers=kind).refused(422)
         client.ask("PATCH", f"{WIDGETS}/jp", {"not": "a list"}, headers=kind).refused(400)
+
+    def test_a_kind_of_patch_is_refused_before_the_object_is_read(self, client: Client) -> None:
+        kind = {"Content-Type": "application/strategic-merge-patch+json"}
+        client.ask("PATCH", f"{WIDGETS}/never-made", {"spec": {"size": 2}}, headers=kind).refused(415)
 
     def test_a_merge_patch_with_a_revision_is_conditional(self, client: Client) -> None:
         made = client.post(WIDGETS, widget("cond")).ok()
@@ -238,6 +261,21 @@ class TestApply:
         made = client.apply(f"{WIDGETS}/applied", widget("applied"))
         assert made.code == 201
         assert made.tree["metadata"]["managedFields"][0]["operation"] == "Apply"
+
+    def test_creates_only_what_it_names(self, client: Client) -> None:
+        body = widget("named")
+        del body["metadata"]["name"]
+        assert "metadata.name" in client.apply(f"{WIDGETS}/named", body).refused(400)["message"]
+        client.apply(f"{WIDGETS}/named", widget("named")).ok()
+        client.apply(f"{WIDGETS}/named", body).ok()
+
+    def test_creates_what_was_deleted_unless_its_uid_is_given(self, client: Client) -> None:
+        gone = widget("gone")
+        gone["metadata"]["resourceVersion"] = "1"
+        assert client.apply(f"{WIDGETS}/gone", gone).code == 201
+        client.delete(f"{WIDGETS}/gone").ok()
+        gone["metadata"]["uid"] = "another"
+        client.apply(f"{WIDGETS}/gone", gone).refused(409)
 
     def test_needs_a_manager(self, client: Client) -> None:
         kind = {"Content-Type": "application/apply-patch+yaml"}

@@ -58,7 +58,7 @@ class ApplyTarget(msgspec.Struct, frozen=True):
     `convert(tree, api_version)` returns the object in another served version; without it only apiVersion is exchanged.
     `subresource` is "" or "status"; `has_status`: `/status` exists, so that the main endpoint does not own
     `status`; `status_keeps` has the paths that a write through `/status` does not own. `ignored` replaces what follows
-    from these.
+    from these. `custom`: the objects are those of a CRD, which kube-apiserver reads without types.
     """
 
     api_version: str
@@ -68,6 +68,7 @@ class ApplyTarget(msgspec.Struct, frozen=True):
     convert: Callable[[Tree, str], Tree] | None = None
     ignored: PathSet | None = None
     status_keeps: tuple[tuple[str, ...], ...] = (("metadata",), ("spec",))
+    custom: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -328,7 +329,8 @@ def track_update(
     """Return the managedFields of `new` after a create (`live` None), an update or a patch by `manager`.
 
     Call it on the decoded, defaulted object before mutating admission and before the status is taken from the stored
-    object. `new` may carry managedFields of its own: `[]` or `[{}]` clears them, what cannot be read is ignored.
+    object. `new` may carry managedFields of its own: `[{}]` clears them, and `[]` those of built-in kinds; what cannot
+    be read is ignored.
     """
     before = target.empty if live is None else live
     known, stored = _known_at_update(before, new, target)
@@ -352,7 +354,7 @@ def _known_at_update(before: Tree, new: Tree, target: ApplyTarget) -> tuple[Mana
     stored = (before.get("metadata") or {}).get("managedFields")
     sent = (new.get("metadata") or {}).get("managedFields")
     if not target.subresource and sent is not stored and sent != stored:
-        if sent in ([], [{}]):
+        if sent == [{}] or (sent == [] and not target.custom):
             return {}, False
         theirs = managers.read(sent, trusted=False)
         if theirs:

@@ -62,6 +62,11 @@ class ListOptions(msgspec.Struct, frozen=True):
             timeout_seconds=query.number(request, "timeoutSeconds"),
         )
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether a list is of the very revision that it names. As in kube-apiserver, a page without a match is."""
+        return self.match == "Exact" or (not self.match and self.limit > 0)
+
     def narrowed_to(self, name: str) -> ListOptions:
         """Return the same options for one object, as a watch of a single name."""
         only = selectors.FieldRequirement("metadata.name", name)
@@ -234,7 +239,7 @@ async def select(
     else:
         await wait_until(objects, options.revision)
         revision = objects.revision
-        if options.match == "Exact" and options.revision:
+        if options.revision and options.is_exact:
             revision = options.revision
     # All of them at once: what is written while a long list is made does not belong to it.
     entries = list(objects.at(resource.group_resource, revision, namespace, after))
@@ -274,7 +279,8 @@ def watch(
     rng: random.Random,
 ) -> Watch:
     """Return the Watch that a client asks for."""
-    # Without a revision, or from "any", a watch begins with what there is.
+    # Without a revision, or from "any", a watch begins with what there is; a bookmark ends that, as with
+    # sendInitialEvents, which kube-apiserver sets for such a watch.
     from_present = options.initial if options.initial is not None else not options.revision
     return Watch(
         resource=resource.group_resource,
@@ -284,7 +290,7 @@ def watch(
         present=presenter.one,
         bookmark=presenter.bookmark,
         bookmarks=options.bookmarks,
-        end_initial=bool(options.initial) and options.bookmarks,
+        end_initial=from_present and options.bookmarks,
         timeout_seconds=float(options.timeout_seconds or rng.randint(1800, 3600)),
         selection=(namespace, options.labels, options.fields, presenter.form_key),
     )

@@ -19,7 +19,7 @@ from kubeserver.protocol import authentication, bodies, cooperative
 from kubeserver.protocol.authentication import Authenticator
 from kubeserver.protocol.cooperative import Workers
 from kubeserver.protocol.scoped_rows import ScopedRows
-from kubeserver.registry import discovery, metadata, scale, unsupported
+from kubeserver.registry import discovery, metadata, patching, scale, unsupported
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.representations import Presenter
 from kubeserver.registry.strategy import ScalePaths, SubresourceAction, Tree
@@ -169,6 +169,8 @@ class Verbs:
 
     async def _patch(self, info: RequestInfo, context: WriteContext, body: bytes) -> WriteResult:
         kind = info.media_type
+        if kind not in (supported := patching.types(info.resource)):
+            raise status.unsupported_media_type(kind, supported)
         if kind == bodies.APPLY_YAML:
             return await self._rest.apply(context, await self._read(context, body, info.configuration))
         patch = await self._read(context, body, lambda context, body: self._read_patch(info, context, body))

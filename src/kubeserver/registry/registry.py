@@ -108,6 +108,7 @@ class Registry:
                 has_status=resource.has_status,
                 status_keeps=resource.status_keeps,
                 convert=self.convert(resource) if len(versions) > 1 else None,
+                custom=resource.custom,
             )
         return found
 

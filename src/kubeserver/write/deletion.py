@@ -74,6 +74,12 @@ def begin(context: WriteContext, wanted: DeleteOptions, tree: Tree, now: Nanosec
     resource, details = context.resource, tree["metadata"]
     finalizers = wanted.finalizers(details.get("finalizers") or [])
     already = bool(details.get("deletionTimestamp"))
+    pending = details.get("deletionGracePeriodSeconds")
+    if already and resource.grace_seconds is not None and pending is not None:
+        # The grace period runs: only a shorter one changes anything, also the finalizers.
+        asked = wanted.grace_seconds
+        if asked is None or (asked if asked >= 0 else 1) >= pending:
+            return
     grace = _grace_seconds(resource, tree, wanted.grace_seconds)
     if not already or grace < details.get("deletionGracePeriodSeconds", 0):
         # A grace period may be any int64, for example as a word for "without limit"; its end has to be a timestamp.

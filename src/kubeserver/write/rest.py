@@ -205,7 +205,7 @@ class Rest:
     async def update(self, context: WriteContext, sent: Tree) -> WriteResult:
         if self._objects.latest(context.key) is None:
             if context.resource.create_on_update and not context.subresource:
-                return await self.create(context, sent)
+                return await self.create(context, _recreated(context, sent))
             # An invalid body is reported before the missing object, as kube-apiserver does.
             _replacement(context, sent)
             raise context.not_found()
@@ -318,7 +318,8 @@ class Rest:
         if self._objects.latest(context.key) is not live:
             return None
         if deletion.is_over(new):
-            await self._remove(context, live, new)
+            # As in kube-apiserver, watches get the object as it was stored, with the finalizers that it had.
+            await self._remove(context, live, {**old, "metadata": dict(old["metadata"])})
             return WriteResult(tree=new)
         return await self._store_if_changed(context, live, new, old)
 
@@ -369,6 +370,7 @@ class Rest:
         """Server-side apply: create the object, or merge the configuration of this field manager into it."""
         prepare.check_kind(context.resource, configuration, requires_kind=True)
         details = metadata.read(configuration)
+        is_named = bool(details.get("name"))
         prepare.place(context, details)
         await self._work(context, lambda: prepare.check_unknown(context, configuration))
         now = self._now()
@@ -377,11 +379,13 @@ class Rest:
             return await self._update(context, _Update(merge, sets_managed_fields=True))
         if context.subresource:
             raise context.not_found()
-        if details.get("resourceVersion") or details.get("uid"):
-            raise context.conflict(
-                "uid mismatch: the provided object specified a uid or a revision, and no existing object was found"
+        _refuse_uid(context, details)
+        if not is_named:
+            raise status.bad_request(
+                f"the configuration of {context.name} has no metadata.name, which a new object needs"
             )
         tree = await self._work(context, lambda: self._merged(context, configuration, now, None))
+        tree["metadata"].pop("resourceVersion", None)
         prepare.place(context, tree["metadata"])
         return await self._create(context, tree)
 
@@ -519,7 +523,27 @@ def _replacement(context: WriteContext, sent: Tree, old: Tree | None = None) -> 
     revision = tree["metadata"].get("resourceVersion") or ""
     if revision and not revision.isdecimal():
         raise status.bad_request(f"resourceVersion {revision!r} is not a revision")
+    if revision and not int(revision):
+        # Zero is the number of no revision.
+        del tree["metadata"]["resourceVersion"]
     return tree
+
+
+def _recreated(context: WriteContext, sent: Tree) -> Tree:
+    """Return the body of an update that creates an object: the revision of one that was deleted says nothing, but its
+    uid names that one."""
+    details = sent.get("metadata")
+    if not isinstance(details, dict):
+        return sent
+    _refuse_uid(context, details)
+    return {**sent, "metadata": {key: value for key, value in details.items() if key != "resourceVersion"}}
+
+
+def _refuse_uid(context: WriteContext, details: Tree) -> None:
+    if details.get("uid"):
+        raise context.conflict(
+            f"uid mismatch: the provided object specified uid {details['uid']}, and no existing object was found"
+        )
 
 
 def _own(tree: Tree, owners: list[Tree]) -> None:

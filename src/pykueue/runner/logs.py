@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +27,8 @@ from pykueue.runner.process_executor import ProcessExecutor
 _LOOK_SECONDS: Final = 0.1
 # An idle log is polled less often.
 _LOOK_SECONDS_MAX: Final = 0.5
+# How often a log is looked for that is being rotated.
+_ROTATION_LOOKS: Final = 20
 _PART_BYTES: Final = 256 * 1024
 
 
@@ -74,11 +78,14 @@ def log_text(entries: Iterator[bytes], wanted: LogSelection) -> Iterator[bytes]:
 
 
 class LogReader:
-    """Reads a log that may still grow, part by part."""
+    """Reads a log part by part: with `follows` what is added too, otherwise what there is at the first read."""
 
-    def __init__(self, path: Path, wanted: LogSelection) -> None:
+    def __init__(self, path: Path, wanted: LogSelection, *, follows: bool = True) -> None:
         self._path = path
         self._wanted = wanted
+        self._follows = follows
+        self._is_over = False
+        self._older: BinaryIO | None = None
         self._file: BinaryIO | None = None
         self._parts: Iterator[bytes] = iter(())
 
@@ -86,20 +93,26 @@ class LogReader:
         """Return the next part; empty at the current end of the log. Blocks on the disk."""
         if part := next(self._parts, b""):
             return part
-        if self._file is None and not self._path.exists():
+        if self._is_over or (self._file is None and not self._open()):
             return b""
-        self._parts = _bundled(log_text(self._entries(), self._wanted))
+        self._is_over = not self._follows
+        # A process may write faster than a client reads: without a bound, the search for the last lines, or a read that
+        # does not follow, would not end.
+        is_bounded = self._is_over or self._wanted.tail is not None
+        self._parts = _bundled(log_text(self._entries(is_bounded=is_bounded), self._wanted))
         # The tail option applies to the first read only.
         self._wanted = replace(self._wanted, tail=None)
         return next(self._parts, b"")
 
-    def _entries(self) -> Iterator[bytes]:
-        if self._file is None:
-            older = self._path.with_name(f"{self._path.name}.old")
-            if older.exists():
-                with open(older, "rb") as file:
-                    yield from _whole_lines(file)
-            self._file = open(self._path, "rb")  # noqa: SIM115 - closed with the reader
+    def _entries(self, *, is_bounded: bool) -> Iterator[bytes]:
+        assert self._file is not None, "opened before the first read"
+        if self._older is not None:
+            with self._older as file:
+                yield from _whole_lines(file)
+            self._older = None
+        if is_bounded:
+            yield from _whole_lines(self._file, os.fstat(self._file.fileno()).st_size)
+            return
         yield from _whole_lines(self._file)
         # The log of a deleted pod is deleted with it; the open file has been read.
         with contextlib.suppress(FileNotFoundError):
@@ -109,17 +122,55 @@ class LogReader:
                 self._file = open(self._path, "rb")  # noqa: SIM115
                 yield from _whole_lines(self._file)
 
+    def _open(self) -> bool:
+        """Open the rotated file and the present one; return whether there is a log.
+
+        They are opened together, so that no file comes between them while the first is read, and so that the log of a
+        pod that is deleted meanwhile is read to its end.
+        """
+        older_path = self._path.with_name(f"{self._path.name}.old")
+        for _ in range(_ROTATION_LOOKS):
+            older, file = _opened(older_path), _opened(self._path)
+            if file is not None and _is_at(older, older_path):
+                self._older, self._file = older, file
+                return True
+            for one in (older, file):
+                if one is not None:
+                    one.close()
+            if older is None and file is None:
+                return False
+            # It was rotated in between, or is: the file is replaced first, and then created.
+            time.sleep(_LOOK_SECONDS)
+        return False
+
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        for file in (self._older, self._file):
+            if file is not None:
+                file.close()
 
 
-def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the complete entries; a file that is being written may end within an entry."""
-    while line := file.readline():
+def _opened(path: Path) -> BinaryIO | None:
+    with contextlib.suppress(FileNotFoundError):
+        return open(path, "rb")
+    return None
+
+
+def _is_at(file: BinaryIO | None, path: Path) -> bool:
+    """Whether the path still has the file that was opened there; None where there was none."""
+    try:
+        found = path.stat().st_ino
+    except FileNotFoundError:
+        return file is None
+    return file is not None and os.fstat(file.fileno()).st_ino == found
+
+
+def _whole_lines(file: BinaryIO, size: float = math.inf) -> Iterator[bytes]:
+    """Yield the complete entries in so many bytes; a file that is being written may end within an entry."""
+    while size > 0 and (line := file.readline()):
         if not line.endswith(b"\n"):
             file.seek(-len(line), 1)
             return
+        size -= len(line)
         yield line[:-1]
 
 
@@ -155,10 +206,11 @@ class PodLogs:
         except LogRequestError as why:
             return _refusal(str(why))
         follows = _flag(request, "follow") and not _flag(request, "previous")
+        reader = LogReader(path, wanted, follows=follows)
         is_running = (lambda: self._processes.is_running(uid, container)) if follows else (lambda: False)
 
         async def run(write: Write) -> None:
-            await _copy(path, wanted, write, is_running)
+            await _copy(reader, wanted.bytes_max, write, is_running)
 
         return Response(stream=run, content_type="text/plain")
 
@@ -188,10 +240,10 @@ class PodLogs:
         )
 
 
-async def _copy(path: Path, wanted: LogSelection, write: Write, is_running: Callable[[], bool]) -> None:
-    left = wanted.bytes_max
+async def _copy(reader: LogReader, left: int | None, write: Write, is_running: Callable[[], bool]) -> None:
+    """Write a log, or so many bytes of it, until it is read and its process has ended."""
     pause = _LOOK_SECONDS
-    with contextlib.closing(LogReader(path, wanted)) as reader:
+    with contextlib.closing(reader):
         while True:
             # Checked before reading, so that everything written before the end is read.
             more = is_running()
