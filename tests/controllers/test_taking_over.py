@@ -150,3 +150,43 @@ async def _workload(env: Environment, job: str) -> str:
         if [owner["name"] for owner in each["metadata"]["ownerReferences"]] == [job]
     ]
     return str(found)
+
+
+async def test_quota_of_a_job_that_no_watch_has_shown_running_yet_is_kept_until_it_has_stopped(
+    env: Environment,
+) -> None:
+    """The watch of jobs still shows the job before its start: suspended and without pods, so that nothing seems to be
+    left to stop."""
+    late = Late(env.transport(), "jobs")
+    client, choices = ApiClient(late, random.Random(3)), manager_options(settings.defaults())
+    second = Manager(client, choices, SystemClock(), random.Random(3))
+    await env.queues(cpu="1")
+    await env.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "Hold"}})
+    async with AsyncExitStack() as lives:
+        async with env.manager() as first:
+            await env.job("job")
+            await env.until_quiet(first)
+            await lives.enter_async_context(second.reading())
+            late.go_on.clear()
+            await env.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "None"}})
+            workload = await _workload(env, "job")
+            await env.until_condition(workload, "Admitted", "True/Admitted")
+            await env.until_quiet(first)
+            await env.amend("Job", "job", lambda status: {**status, "active": 1})
+        await env.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "HoldAndDrain"}})
+        group = await lives.enter_async_context(asyncio.TaskGroup())
+        leading = group.create_task(second.take_over())
+        await env.until_condition(workload, "Evicted", "True/LocalQueueStopped")
+        await env.until_quiet(second)
+        assert await env.condition(workload, "QuotaReserved") == "True/QuotaReserved"
+        late.go_on.set()
+
+        async def is_stopped() -> bool:
+            return get(await env.read("Job", "job"), "spec", "suspend") is True
+
+        await env.until(is_stopped)
+        await env.until_quiet(second)
+        assert await env.condition(workload, "QuotaReserved") == "True/QuotaReserved"
+        await env.amend("Job", "job", lambda status: {**status, "active": 0})
+        await env.until_condition(workload, "QuotaReserved", "False/Suspended")
+        leading.cancel()

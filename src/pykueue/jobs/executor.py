@@ -54,7 +54,7 @@ from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
 from pykueue.jobs.sources import JobSources
 from pykueue.lifecycle import states, workload_changes
-from pykueue.lifecycle.workload_changes import Changes
+from pykueue.lifecycle.workload_changes import Changes, SetAdmission
 
 # How soon a job is reconciled again while the informer caches are behind its own writes.
 BEHIND_SECONDS: Final = 1.0
@@ -135,6 +135,8 @@ class JobReconciler(msgspec.Struct, frozen=True):
             return await self.apply(row, await self._settled(row.job(marked.tree)))
         facts = await self._facts(row, key, job)
         actions = reconcile(job, facts, self.options, now)
+        if any(map(_releases_quota, actions)) and await self._is_outdated(row, _unwritten(job, actions)):
+            return BEHIND_SECONDS
         try:
             again = await self.apply(row, actions)
         except Unanswered:
@@ -252,6 +254,23 @@ class JobReconciler(msgspec.Struct, frozen=True):
         started as not started, and release its quota while it runs."""
         written = self._written.get(cached.uid)
         return written is not None and int(cached.resource_version) < written
+
+    async def _is_outdated(self, row: JobIntegration, objects: Iterable[ObjectView]) -> bool:
+        """Whether the cache is older than the server in one of these objects, which are about to count as stopped.
+
+        One that this manager has written is not: the cache holds that write or a later one. Of any other, the start may
+        have been written by the manager that led before, and not be shown yet by the watch. It is read, once: what it
+        starts from then on is a write of this manager."""
+        outdated = False
+        for each in objects:
+            if each.uid in self._written:
+                continue
+            with suppress(NotFound):
+                found = ObjectView(await self.client.get(row.kind, each.name, each.namespace))
+                if found.uid == each.uid:
+                    self._written[each.uid] = int(found.resource_version)
+                    outdated = outdated or self.is_behind(each)
+        return outdated
 
     async def _awaits(self, key: JobKey) -> bool:
         """Whether a Workload created for the job is not in the cache yet; a second one would be created. A Workload
@@ -431,6 +450,19 @@ class JobReconciler(msgspec.Struct, frozen=True):
         made = await self.client.patch_revision(kind, view.name, conditional, view.namespace, subresource=subresource)
         written.revisions[uid] = made
         self._written[uid] = int(written.revisions[uid])
+
+
+def _releases_quota(action: Action) -> bool:
+    """Whether a Workload loses its reservation because its job does not use it any more."""
+    return isinstance(action, ChangeWorkload) and any(
+        isinstance(change, SetAdmission) and change.admission is None for change in action.changes
+    )
+
+
+def _unwritten(job: GenericJob, actions: Actions) -> Iterator[ObjectView]:
+    """The objects of a job that the actions leave as they are. A write is conditional on the cached revision."""
+    written = {ObjectView(each.before).uid for each in actions if isinstance(each, ReplaceObject)}
+    return (each for each in job.objects if each.uid not in written)
 
 
 def _removes_pod_finalizer(kind: Kind, patch: Tree) -> bool:
