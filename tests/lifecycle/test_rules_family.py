@@ -77,6 +77,12 @@ def admitted(variant: Workload) -> Workload:
     return workload_changes.apply_to(variant, given, START)
 
 
+def running(flavor: str) -> Workload:
+    """A parent that was admitted with the variant of this flavor."""
+    given = reservation.reserve(parent(), assigned(flavor), (), OPTIONS, START)
+    return workload_changes.apply_to(parent(), given, START)
+
+
 def evicted(variant: Workload, reason: EvictedReason = EvictedReason.PREEMPTED) -> Workload:
     return workload_changes.apply_to(variant, eviction.evict(variant, reason, "because", START), START)
 
@@ -159,11 +165,36 @@ def test_a_variant_whose_flavor_has_left_the_cluster_queue_is_deleted() -> None:
     assert "DeletedVariant" in events(step)
 
 
+def deleted(step: FamilyStep) -> list[str]:
+    """The flavors of the variants that are deleted."""
+    return [
+        variants.flavor_of(action.workload)
+        for action in step.actions
+        if isinstance(action, ChangeMember) and DeleteWorkload() in action.changes
+    ]
+
+
+def test_the_variant_that_runs_is_deleted_for_its_flavor_only_when_its_job_has_stopped() -> None:
+    """Its quota is in use until then."""
+    a, b, c = family()
+    of, members, policy = running("b"), (a, admitted(b), c), FamilyPolicy(("a", "c"))
+    step = due(of, members, policy)
+    assert deleted(step) == []
+    stopping = after(step, of)
+    assert condition(stopping, WorkloadCondition.EVICTED) == "True/ConcurrentAdmission"
+    assert due(stopping, members, policy).actions == ()
+    stopped = workload_changes.apply_to(stopping, eviction.release(stopping, OPTIONS, START), START)
+    assert deleted(due(stopped, members, policy)) == ["b"]
+
+
 def test_variants_in_a_local_queue_that_the_parent_has_left_are_deleted() -> None:
     moved = parent()
     moved = replace(moved, spec=replace(moved.spec, queue_name="other"))
-    step = due(moved, family())
-    assert [DeleteWorkload() in one.changes for one in step.actions if isinstance(one, ChangeMember)] == [True] * 3
+    assert deleted(due(moved, family())) == ["a", "b", "c"]
+    a, b, c = family()
+    step = due(moved, (a, admitted(b), c))
+    assert deleted(step) == ["a", "b", "c"], "also one with quota, which no pod uses"
+    assert after(step, moved) == moved
     assert {variant.spec.queue_name for variant in family(moved)} == {"other"}
 
 
@@ -259,7 +290,7 @@ def test_an_inactive_parent_deactivates_its_variants() -> None:
 
 def test_the_parent_of_an_evicted_variant_is_evicted_and_the_quota_waits_for_its_job() -> None:
     a, b, c = family()
-    lost, of = evicted(admitted(b)), admitted(parent())
+    lost, of = evicted(admitted(b)), running("b")
     step = due(of, (a, lost, c))
     assert [action.workload for action in step.actions if isinstance(action, ChangeMember)] == [of]
     stopping = after(step, of)
@@ -276,10 +307,39 @@ def test_an_evicted_variant_that_never_ran_leaves_the_parent_alone() -> None:
     a, b, c = family()
     checked = reservation.reserve(c, assigned("c"), ("check",), OPTIONS, START)
     waiting = inactive(evicted(workload_changes.apply_to(c, checked, START), EvictedReason.DEACTIVATED))
-    of = admitted(parent())
+    of = running("b")
     step = due(of, (a, admitted(b), waiting))
     assert not states.is_evicted(after(step, of))
     assert not states.is_reserved(after(step, waiting))
+
+
+def test_an_admitted_variant_that_does_not_run_leaves_the_parent_alone() -> None:
+    """Checks that pass at the same time admit two variants."""
+    a, b, c = family()
+    of, second = running("b"), inactive(evicted(admitted(c), EvictedReason.DEACTIVATED))
+    step = due(of, (a, admitted(b), second))
+    assert not states.is_evicted(after(step, of))
+    assert not states.is_reserved(after(step, second))
+
+
+def test_the_variant_that_runs_is_evicted_for_a_better_one_that_its_checks_admit() -> None:
+    """Deactivated, it would give its quota back while its job is stopping."""
+    a, b, c = family()
+    of, runs = running("b"), admitted(b)
+    step = due(of, (admitted(a), runs, inactive(c)))
+    assert condition(after(step, runs), WorkloadCondition.EVICTED) == "True/FlavorMigration"
+    assert turned(step) == {}
+    assert condition(after(due(of, (admitted(a), after(step, runs), inactive(c))), of), WorkloadCondition.EVICTED) == (
+        "True/VariantEvicted"
+    )
+
+
+def test_with_retain_first_admission_the_variant_that_runs_stays() -> None:
+    a, b, c = family()
+    policy = FamilyPolicy(ABC.flavors, retains_first=True)
+    step = due(running("b"), (admitted(a), admitted(b), inactive(c)), policy)
+    assert turned(step) == {"a": SetInactive}
+    assert len(step.actions) == 1
 
 
 def test_a_parent_without_a_variant_that_runs_is_evicted() -> None:
