@@ -4,45 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 import pytest
 
 from controllers.conftest import Environment
+from controllers.late_watch import Late
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
 from kubemachinery.unstructured import get
 from pykueue import settings
 from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
-
-
-class Late:
-    """Delivers no events of a kind, by default of Workloads, until the test allows it."""
-
-    def __init__(self, inner: Transport, plural: str = "workloads") -> None:
-        self._inner = inner
-        self._plural = plural
-        self.go_on = asyncio.Event()
-        self.go_on.set()
-
-    async def send(self, call: ApiRequest) -> ApiResponse:
-        return await self._inner.send(call)
-
-    @asynccontextmanager
-    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
-        async with self._inner.stream(call) as lines:
-            yield self._held_up(lines) if call.path.endswith(f"/{self._plural}") else lines
-
-    async def _held_up(self, lines: Lines) -> AsyncIterator[bytes]:
-        async for line in lines:
-            await self.go_on.wait()
-            yield line
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 async def test_quota_that_was_given_before_a_handover_is_not_given_again(env: Environment) -> None:

@@ -50,11 +50,12 @@ from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.kinds import JobIntegration, JobKinds
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
-from pykueue.jobs.pod_group import PodGroup
+from pykueue.jobs.pod_group import PodGroup, holds_quota
+from pykueue.jobs.pod_parent import ParentFacts
 from pykueue.jobs.reconcile import orphaned, reconcile
 from pykueue.jobs.sources import JobSources
 from pykueue.lifecycle import states, workload_changes
-from pykueue.lifecycle.workload_changes import Changes, SetAdmission
+from pykueue.lifecycle.workload_changes import Changes, DeleteWorkload, SetAdmission
 
 # How soon a job is reconciled again while the informer caches are behind its own writes.
 BEHIND_SECONDS: Final = 1.0
@@ -165,6 +166,9 @@ class JobReconciler(msgspec.Struct, frozen=True):
         failures: list[KubeError] = []
         for branch in parent_reconcile.reconcile(row, facts, self.options, now):
             try:
+                if await self._has_unseen_pods(key, facts, branch):
+                    again.append(BEHIND_SECONDS)
+                    continue
                 after = await self.apply(row, branch)
             except NotFound:
                 continue  # a pod or a Workload that was deleted meanwhile; its deletion triggers the next pass
@@ -271,6 +275,27 @@ class JobReconciler(msgspec.Struct, frozen=True):
                     self._written[each.uid] = int(found.resource_version)
                     outdated = outdated or self.is_behind(each)
         return outdated
+
+    async def _has_unseen_pods(self, key: JobKey, facts: ParentFacts, branch: Actions) -> bool:
+        """Whether pods that the cache does not hold, or holds as they were before their start, run on the quota of a
+        Workload that these actions release. Every pod of a group is an owner of its Workload before it is started."""
+        row = self.kinds.framework(pod.FRAMEWORK)
+        released = [each.workload for each in branch if isinstance(each, ChangeWorkload) and _gives_up(each)]
+        if row is None or not released:
+            return False
+        cached = {view.uid: view for view in map(PodView, facts.pods)}
+        owners = [owner for workload in released for owner in workload.metadata.owner_references]
+        pods = [owner for owner in owners if self.kinds.of(owner) is row]
+        gone = self._gone.setdefault(key, set())
+        for owner in pods:
+            if owner.uid in cached or owner.uid in gone:
+                continue
+            found = await self.client.find(row.kind, owner.name, key.namespace) or {}
+            if ObjectView(found).uid != owner.uid:
+                gone.add(owner.uid)
+            elif holds_quota(PodView(found), self.options, self.clock.now()):
+                return True
+        return await self._is_outdated(row, (cached[owner.uid] for owner in pods if owner.uid in cached))
 
     async def _awaits(self, key: JobKey) -> bool:
         """Whether a Workload created for the job is not in the cache yet; a second one would be created. A Workload
@@ -457,6 +482,13 @@ def _releases_quota(action: Action) -> bool:
     return isinstance(action, ChangeWorkload) and any(
         isinstance(change, SetAdmission) and change.admission is None for change in action.changes
     )
+
+
+def _gives_up(action: ChangeWorkload) -> bool:
+    """Whether a Workload that holds quota loses its reservation, or is deleted."""
+    is_deleted = any(isinstance(change, DeleteWorkload) for change in action.changes)
+    holds = states.is_reserved(action.workload) and not states.is_finished(action.workload)
+    return holds and (is_deleted or _releases_quota(action))
 
 
 def _unwritten(job: GenericJob, actions: Actions) -> Iterator[ObjectView]:
