@@ -255,6 +255,16 @@ def test_a_variant_that_was_deactivated_for_its_own_cause_stays_inactive() -> No
     assert turned(due(parent(), (rejected, b, inactive(c)))) == {"c": SetActive}
 
 
+def test_a_variant_is_not_activated_between_its_deactivation_and_its_eviction() -> None:
+    """It would be deactivated again for the same cause, and activated, without end."""
+    a, b, c = family()
+    target = workload_changes.SetCondition(
+        WorkloadCondition.DEACTIVATION_TARGET, ConditionStatus.TRUE, "AdmissionCheck", ""
+    )
+    off = inactive(workload_changes.apply_to(a, (target,), START))
+    assert turned(due(parent(), (off, b, inactive(c)))) == {"c": SetActive}
+
+
 def rejected(variant: Workload) -> Workload:
     return inactive(evicted(variant, EvictedReason.DEACTIVATED_DUE_TO_ADMISSION_CHECK))
 

@@ -381,9 +381,10 @@ def _activation_cause(variant: Workload, parent: Workload, running: Workload | N
     """Why a variant is to be activated again; empty if it is not.
 
     A variant that was deactivated for a cause of its own, such as a check that rejected it, stays inactive: activated
-    again, it would be rejected again, without end.
+    again, it would be rejected again, without end. Until its eviction is written, the cause is DeactivationTarget.
     """
-    if not states.is_active(parent) or _own_cause(variant) is not None:
+    is_deactivated = _own_cause(variant) is not None or states.has(variant, WorkloadCondition.DEACTIVATION_TARGET)
+    if not states.is_active(parent) or is_deactivated:
         return ""
     if running is None:
         return "no other Variant being admitted"
