@@ -198,6 +198,21 @@ def test_variants_in_a_local_queue_that_the_parent_has_left_are_deleted() -> Non
     assert {variant.spec.queue_name for variant in family(moved)} == {"other"}
 
 
+def test_variants_with_other_pod_counts_than_their_parent_are_deleted() -> None:
+    """The job of a parent that waits was scaled: admitted with the former count, it would run pods without quota."""
+    a, b, c = family()
+    scaled = parent()
+    pod_sets = tuple(replace(each, count=each.count + 1) for each in scaled.spec.pod_sets)
+    scaled = replace(scaled, spec=replace(scaled.spec, pod_sets=pod_sets))
+    step = due(scaled, (a, admitted(b), c))
+    assert deleted(step) == ["a", "b", "c"]
+    assert after(step, scaled) == scaled
+    assert deleted(due(scaled, family(scaled))) == []
+    runs = running("b")
+    runs = replace(runs, spec=scaled.spec)
+    assert "b" not in deleted(due(runs, (a, admitted(b), c)))
+
+
 def test_parent_without_policy_is_unmarked_once_its_variants_are_deleted() -> None:
     step = variants.decide(parent(), family(), None, OPTIONS, START)
     assert [DeleteWorkload() in one.changes for one in step.actions if isinstance(one, ChangeMember)] == [True] * 3

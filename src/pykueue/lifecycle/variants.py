@@ -77,6 +77,11 @@ def _is_run(parent: Workload, variant: Workload) -> bool:
     return any(flavor_of(variant) in assigned.flavors.values() for assigned in given.pod_set_assignments)
 
 
+def _counts(workload: Workload) -> tuple[tuple[str, int], ...]:
+    """How many pods of each pod set a Workload requests."""
+    return tuple((pod_set.name, pod_set.count) for pod_set in workload.spec.pod_sets)
+
+
 # --- The policy -------------------------------------------------------------------------------------------------------
 
 
@@ -250,9 +255,10 @@ def _variant(parent: Workload, flavor: str, short_names: bool) -> Workload:
 
 
 def _stale(parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy) -> Iterator[ChangeMember]:
-    """Variants of flavors that the ClusterQueue has no longer; those in a LocalQueue that the parent has left, which
-    are created again in the new one; and rejected ones of an inactive parent, which are created again when the parent
-    is activated. One whose quota the pods of the job use stays until the job has stopped."""
+    """Variants of flavors that the ClusterQueue has no longer; those in a LocalQueue that the parent has left, or with
+    other pod counts, which are created again as the parent is; and rejected ones of an inactive parent, which are
+    created again when the parent is activated. One whose quota the pods of the job use stays until the job has
+    stopped."""
     for variant in variants:
         flavor = flavor_of(variant)
         if flavor not in policy.flavors:
@@ -260,6 +266,8 @@ def _stale(parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy)
                 yield from _deleted(variant, f'flavor "{flavor}" no longer in ClusterQueue')
         elif variant.spec.queue_name != parent.spec.queue_name and not _is_run(parent, variant):
             yield from _deleted(variant, "its parent moved to another LocalQueue")
+        elif _counts(variant) != _counts(parent) and not _is_run(parent, variant):
+            yield from _deleted(variant, "the pod counts of its parent changed")
         elif not states.is_active(parent) and _own_cause(variant) and not states.is_reserved(variant):
             yield from _deleted(variant, "its parent is not active")
 
