@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from controllers.conftest import Environment, environment, pod_set
+from controllers.late_watch import Late
 from controllers.parents import (
     INTEGRATIONS,
     STATEFUL_SET,
@@ -22,11 +26,17 @@ from controllers.parents import (
     until_workloads,
     workloads,
 )
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
+from kubemachinery.clock import SystemClock
 from kubemachinery.unstructured import get
+from pykueue import settings
 from pykueue.api import labels
+from pykueue.app.options import manager_options
+from pykueue.controllers.assembly import Manager
 
 MANAGER = INTEGRATIONS
+API_VERSION = "config.kueue.x-k8s.io/v1beta2"
 
 
 @pytest.fixture
@@ -131,6 +141,37 @@ async def test_pods_created_while_no_manager_ran_are_started_by_the_next(env: En
     await set_pods(env)
     async with env.manager(**MANAGER):
         await until_started(env, "web-0", "web-1")
+
+
+async def test_quota_of_pods_that_no_watch_has_shown_yet_is_kept_until_they_have_ended(env: Environment) -> None:
+    """The manager that led before has started them."""
+    late = Late(env.transport(), "pods")
+    choices = manager_options(settings.load({"apiVersion": API_VERSION, "kind": "Configuration", **MANAGER}))
+    second = Manager(ApiClient(late, random.Random(3)), choices, SystemClock(), random.Random(3))
+    async with AsyncExitStack() as lives:
+        async with env.manager(**MANAGER) as first:
+            await stateful_set(env)
+            await until_workloads(env, 1)
+            await lives.enter_async_context(second.reading())
+            late.go_on.clear()
+            await set_pods(env)
+            await until_started(env, "web-0", "web-1")
+            (workload,) = await workloads(env)
+            name = workload["metadata"]["name"]
+            await env.until_condition(name, "PodsReady", "True/Started")
+            await env.until_quiet(first)
+        await patch(env, STATEFUL_SET, "web", {"spec": {"replicas": 0}})
+        group = await lives.enter_async_context(asyncio.TaskGroup())
+        leading = group.create_task(second.take_over())
+        await env.workload("another", cpu="0")
+        await env.until_condition("another", "Admitted", "True/Admitted")
+        await env.until_quiet(second)
+        assert await env.condition(name, "QuotaReserved") == "True/QuotaReserved"
+        late.go_on.set()
+        for pod in ("web-1", "web-0"):
+            await env.delete("Pod", pod)
+        await env.until_condition(name, "QuotaReserved", "False/OnHold")
+        leading.cancel()
 
 
 async def test_deleted_set_takes_its_workload_along(env: Environment) -> None:

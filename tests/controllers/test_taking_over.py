@@ -4,45 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 import pytest
 
 from controllers.conftest import Environment
+from controllers.late_watch import Late
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
 from kubemachinery.unstructured import get
 from pykueue import settings
 from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
-
-
-class Late:
-    """Delivers no events of a kind, by default of Workloads, until the test allows it."""
-
-    def __init__(self, inner: Transport, plural: str = "workloads") -> None:
-        self._inner = inner
-        self._plural = plural
-        self.go_on = asyncio.Event()
-        self.go_on.set()
-
-    async def send(self, call: ApiRequest) -> ApiResponse:
-        return await self._inner.send(call)
-
-    @asynccontextmanager
-    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
-        async with self._inner.stream(call) as lines:
-            yield self._held_up(lines) if call.path.endswith(f"/{self._plural}") else lines
-
-    async def _held_up(self, lines: Lines) -> AsyncIterator[bytes]:
-        async for line in lines:
-            await self.go_on.wait()
-            yield line
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 async def test_quota_that_was_given_before_a_handover_is_not_given_again(env: Environment) -> None:
@@ -150,3 +123,43 @@ async def _workload(env: Environment, job: str) -> str:
         if [owner["name"] for owner in each["metadata"]["ownerReferences"]] == [job]
     ]
     return str(found)
+
+
+async def test_quota_of_a_job_that_no_watch_has_shown_running_yet_is_kept_until_it_has_stopped(
+    env: Environment,
+) -> None:
+    """The watch of jobs still shows the job before its start: suspended and without pods, so that nothing seems to be
+    left to stop."""
+    late = Late(env.transport(), "jobs")
+    client, choices = ApiClient(late, random.Random(3)), manager_options(settings.defaults())
+    second = Manager(client, choices, SystemClock(), random.Random(3))
+    await env.queues(cpu="1")
+    await env.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "Hold"}})
+    async with AsyncExitStack() as lives:
+        async with env.manager() as first:
+            await env.job("job")
+            await env.until_quiet(first)
+            await lives.enter_async_context(second.reading())
+            late.go_on.clear()
+            await env.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "None"}})
+            workload = await _workload(env, "job")
+            await env.until_condition(workload, "Admitted", "True/Admitted")
+            await env.until_quiet(first)
+            await env.amend("Job", "job", lambda status: {**status, "active": 1})
+        await env.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "HoldAndDrain"}})
+        group = await lives.enter_async_context(asyncio.TaskGroup())
+        leading = group.create_task(second.take_over())
+        await env.until_condition(workload, "Evicted", "True/LocalQueueStopped")
+        await env.until_quiet(second)
+        assert await env.condition(workload, "QuotaReserved") == "True/QuotaReserved"
+        late.go_on.set()
+
+        async def is_stopped() -> bool:
+            return get(await env.read("Job", "job"), "spec", "suspend") is True
+
+        await env.until(is_stopped)
+        await env.until_quiet(second)
+        assert await env.condition(workload, "QuotaReserved") == "True/QuotaReserved"
+        await env.amend("Job", "job", lambda status: {**status, "active": 0})
+        await env.until_condition(workload, "QuotaReserved", "False/Suspended")
+        leading.cancel()

@@ -245,6 +245,41 @@ async def test_a_deactivated_parent_stops_its_job_and_comes_back_when_activated(
         await _until_runs_on(env, "a")
 
 
+async def test_quota_is_released_also_while_the_local_queue_is_missing(tmp_path: Path) -> None:
+    """The parent without quota belongs to no ClusterQueue then; the evicted variant still does."""
+    async with _concurrent(tmp_path, {"a": "1", "b": "1"}) as env:
+        await env.job("job")
+        await _until_runs_on(env, "a")
+        parent = await _parent(env)
+        assert parent is not None
+        await env.delete("LocalQueue", "lq")
+        await env.patch("Workload", parent["metadata"]["name"], {"spec": {"active": False}})
+
+        async def released() -> bool:
+            return [_condition(each, "QuotaReserved")[:5] for each in (await _variants(env)).values()] == ["False"] * 2
+
+        await env.until(released)
+
+
+async def test_variants_follow_a_local_queue_that_is_created_again_for_another_cluster_queue(tmp_path: Path) -> None:
+    async with _concurrent(tmp_path, {"a": "0", "b": "0"}) as env:
+        await env.job("job")
+        await _until_active(env, "a", "b")
+        await env.create("ResourceFlavor", "c", {"nodeLabels": {"kind": "c"}})
+        policy = {"migration": {"mode": "TryPreferredFlavors"}}
+        spec = {"namespaceSelector": {}, "resourceGroups": _groups(c="1"), "concurrentAdmissionPolicy": policy}
+        await env.create("ClusterQueue", "other", spec)
+        await env.delete("LocalQueue", "lq")
+
+        async def is_gone() -> bool:
+            return all(each["metadata"]["name"] != "lq" for each in await env.all("LocalQueue"))
+
+        await env.until(is_gone)
+        await env.quiet()
+        await env.create("LocalQueue", "lq", {"clusterQueue": "other"})
+        await _until_runs_on(env, "c")
+
+
 async def test_a_parent_with_every_variant_rejected_is_deactivated_and_tried_again_when_activated(
     tmp_path: Path,
 ) -> None:

@@ -77,6 +77,12 @@ def admitted(variant: Workload) -> Workload:
     return workload_changes.apply_to(variant, given, START)
 
 
+def running(flavor: str) -> Workload:
+    """A parent that was admitted with the variant of this flavor."""
+    given = reservation.reserve(parent(), assigned(flavor), (), OPTIONS, START)
+    return workload_changes.apply_to(parent(), given, START)
+
+
 def evicted(variant: Workload, reason: EvictedReason = EvictedReason.PREEMPTED) -> Workload:
     return workload_changes.apply_to(variant, eviction.evict(variant, reason, "because", START), START)
 
@@ -159,12 +165,52 @@ def test_a_variant_whose_flavor_has_left_the_cluster_queue_is_deleted() -> None:
     assert "DeletedVariant" in events(step)
 
 
+def deleted(step: FamilyStep) -> list[str]:
+    """The flavors of the variants that are deleted."""
+    return [
+        variants.flavor_of(action.workload)
+        for action in step.actions
+        if isinstance(action, ChangeMember) and DeleteWorkload() in action.changes
+    ]
+
+
+def test_the_variant_that_runs_is_deleted_for_its_flavor_only_when_its_job_has_stopped() -> None:
+    """Its quota is in use until then."""
+    a, b, c = family()
+    of, members, policy = running("b"), (a, admitted(b), c), FamilyPolicy(("a", "c"))
+    step = due(of, members, policy)
+    assert deleted(step) == []
+    stopping = after(step, of)
+    assert condition(stopping, WorkloadCondition.EVICTED) == "True/ConcurrentAdmission"
+    assert due(stopping, members, policy).actions == ()
+    stopped = workload_changes.apply_to(stopping, eviction.release(stopping, OPTIONS, START), START)
+    assert deleted(due(stopped, members, policy)) == ["b"]
+
+
 def test_variants_in_a_local_queue_that_the_parent_has_left_are_deleted() -> None:
     moved = parent()
     moved = replace(moved, spec=replace(moved.spec, queue_name="other"))
-    step = due(moved, family())
-    assert [DeleteWorkload() in one.changes for one in step.actions if isinstance(one, ChangeMember)] == [True] * 3
+    assert deleted(due(moved, family())) == ["a", "b", "c"]
+    a, b, c = family()
+    step = due(moved, (a, admitted(b), c))
+    assert deleted(step) == ["a", "b", "c"], "also one with quota, which no pod uses"
+    assert after(step, moved) == moved
     assert {variant.spec.queue_name for variant in family(moved)} == {"other"}
+
+
+def test_variants_with_other_pod_counts_than_their_parent_are_deleted() -> None:
+    """The job of a parent that waits was scaled: admitted with the former count, it would run pods without quota."""
+    a, b, c = family()
+    scaled = parent()
+    pod_sets = tuple(replace(each, count=each.count + 1) for each in scaled.spec.pod_sets)
+    scaled = replace(scaled, spec=replace(scaled.spec, pod_sets=pod_sets))
+    step = due(scaled, (a, admitted(b), c))
+    assert deleted(step) == ["a", "b", "c"]
+    assert after(step, scaled) == scaled
+    assert deleted(due(scaled, family(scaled))) == []
+    runs = running("b")
+    runs = replace(runs, spec=scaled.spec)
+    assert "b" not in deleted(due(runs, (a, admitted(b), c)))
 
 
 def test_parent_without_policy_is_unmarked_once_its_variants_are_deleted() -> None:
@@ -224,6 +270,16 @@ def test_a_variant_that_was_deactivated_for_its_own_cause_stays_inactive() -> No
     assert turned(due(parent(), (rejected, b, inactive(c)))) == {"c": SetActive}
 
 
+def test_a_variant_is_not_activated_between_its_deactivation_and_its_eviction() -> None:
+    """It would be deactivated again for the same cause, and activated, without end."""
+    a, b, c = family()
+    target = workload_changes.SetCondition(
+        WorkloadCondition.DEACTIVATION_TARGET, ConditionStatus.TRUE, "AdmissionCheck", ""
+    )
+    off = inactive(workload_changes.apply_to(a, (target,), START))
+    assert turned(due(parent(), (off, b, inactive(c)))) == {"c": SetActive}
+
+
 def rejected(variant: Workload) -> Workload:
     return inactive(evicted(variant, EvictedReason.DEACTIVATED_DUE_TO_ADMISSION_CHECK))
 
@@ -259,7 +315,7 @@ def test_an_inactive_parent_deactivates_its_variants() -> None:
 
 def test_the_parent_of_an_evicted_variant_is_evicted_and_the_quota_waits_for_its_job() -> None:
     a, b, c = family()
-    lost, of = evicted(admitted(b)), admitted(parent())
+    lost, of = evicted(admitted(b)), running("b")
     step = due(of, (a, lost, c))
     assert [action.workload for action in step.actions if isinstance(action, ChangeMember)] == [of]
     stopping = after(step, of)
@@ -276,10 +332,39 @@ def test_an_evicted_variant_that_never_ran_leaves_the_parent_alone() -> None:
     a, b, c = family()
     checked = reservation.reserve(c, assigned("c"), ("check",), OPTIONS, START)
     waiting = inactive(evicted(workload_changes.apply_to(c, checked, START), EvictedReason.DEACTIVATED))
-    of = admitted(parent())
+    of = running("b")
     step = due(of, (a, admitted(b), waiting))
     assert not states.is_evicted(after(step, of))
     assert not states.is_reserved(after(step, waiting))
+
+
+def test_an_admitted_variant_that_does_not_run_leaves_the_parent_alone() -> None:
+    """Checks that pass at the same time admit two variants."""
+    a, b, c = family()
+    of, second = running("b"), inactive(evicted(admitted(c), EvictedReason.DEACTIVATED))
+    step = due(of, (a, admitted(b), second))
+    assert not states.is_evicted(after(step, of))
+    assert not states.is_reserved(after(step, second))
+
+
+def test_the_variant_that_runs_is_evicted_for_a_better_one_that_its_checks_admit() -> None:
+    """Deactivated, it would give its quota back while its job is stopping."""
+    a, b, c = family()
+    of, runs = running("b"), admitted(b)
+    step = due(of, (admitted(a), runs, inactive(c)))
+    assert condition(after(step, runs), WorkloadCondition.EVICTED) == "True/FlavorMigration"
+    assert turned(step) == {}
+    assert condition(after(due(of, (admitted(a), after(step, runs), inactive(c))), of), WorkloadCondition.EVICTED) == (
+        "True/VariantEvicted"
+    )
+
+
+def test_with_retain_first_admission_the_variant_that_runs_stays() -> None:
+    a, b, c = family()
+    policy = FamilyPolicy(ABC.flavors, retains_first=True)
+    step = due(running("b"), (admitted(a), admitted(b), inactive(c)), policy)
+    assert turned(step) == {"a": SetInactive}
+    assert len(step.actions) == 1
 
 
 def test_a_parent_without_a_variant_that_runs_is_evicted() -> None:

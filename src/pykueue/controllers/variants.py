@@ -4,6 +4,7 @@ ClusterQueue (gate ConcurrentAdmission). `lifecycle.variants` decides, this writ
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -54,6 +55,7 @@ class VariantsController:
         informers.workloads.add_index(_BY_PARENT, _parent_words)
         informers.workloads.add_handler(self._workload_seen)
         informers.cluster_queues.add_handler(self._cluster_queue_seen)
+        informers.local_queues.add_handler(self._local_queue_seen)
         scheduler.applier.on_settled.append(self._settled)
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
@@ -83,19 +85,27 @@ class VariantsController:
             if workload is not None and variants.is_parent(workload):
                 self.loop.add(key)
 
+    def _local_queue_seen(self, change: InformerEvent[kueue.LocalQueue]) -> None:
+        """Queue every parent of a LocalQueue that was created, possibly for another ClusterQueue than before."""
+        if change.old is not None and change.new is not None:
+            return
+        for key, workload in self._informers.workloads.by_index("queue", str(change.key)):
+            if variants.is_parent(workload):
+                self.loop.add(key)
+
     async def _reconcile(self, key: ObjectKey) -> float | None:
         parent = self._writer.current(key)
         if parent is None or not variants.is_parent(parent):
             return None
-        cluster_queue = self._informers.cluster_queues.get(self._informers.cluster_queue_of(parent))
-        if cluster_queue is None:
-            return None
-        policy = FamilyPolicy.of(cluster_queue)
         found = (
             self._writer.current(each)
             for each, _ in self._informers.workloads.by_index(_BY_PARENT, parent.metadata.uid)
         )
         family = [each for each in found if each is not None]
+        cluster_queue = self._cluster_queue_of(parent, family)
+        if cluster_queue is None:
+            return None
+        policy = FamilyPolicy.of(cluster_queue)
         now = self._clock.now()
         step = variants.decide(parent, family, policy, self._options, now, short_names=self._short_names)
         is_behind = False
@@ -110,6 +120,13 @@ class VariantsController:
         if is_behind:
             return _BEHIND_SECONDS
         return None if step.wake_at is None else max(0.0, (step.wake_at - now) / SECOND)
+
+    def _cluster_queue_of(self, parent: kueue.Workload, family: Sequence[kueue.Workload]) -> kueue.ClusterQueue | None:
+        """The ClusterQueue of the parent. While its LocalQueue is missing, that of a variant with quota: its end is not
+        to wait for the LocalQueue."""
+        members = (parent, *filter(states.is_reserved, family))
+        named = next(filter(None, map(self._informers.cluster_queue_of, members)), "")
+        return self._informers.cluster_queues.get(named)
 
     async def _apply(self, parent: kueue.Workload, action: ChangeMember) -> bool:
         """Write a change if the object is still the revision that was decided on; whether it was."""

@@ -50,11 +50,12 @@ from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.kinds import JobIntegration, JobKinds
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
-from pykueue.jobs.pod_group import PodGroup
+from pykueue.jobs.pod_group import PodGroup, holds_quota
+from pykueue.jobs.pod_parent import ParentFacts
 from pykueue.jobs.reconcile import orphaned, reconcile
 from pykueue.jobs.sources import JobSources
 from pykueue.lifecycle import states, workload_changes
-from pykueue.lifecycle.workload_changes import Changes
+from pykueue.lifecycle.workload_changes import Changes, DeleteWorkload, SetAdmission
 
 # How soon a job is reconciled again while the informer caches are behind its own writes.
 BEHIND_SECONDS: Final = 1.0
@@ -135,6 +136,8 @@ class JobReconciler(msgspec.Struct, frozen=True):
             return await self.apply(row, await self._settled(row.job(marked.tree)))
         facts = await self._facts(row, key, job)
         actions = reconcile(job, facts, self.options, now)
+        if any(map(_releases_quota, actions)) and await self._is_outdated(row, _unwritten(job, actions)):
+            return BEHIND_SECONDS
         try:
             again = await self.apply(row, actions)
         except Unanswered:
@@ -163,6 +166,9 @@ class JobReconciler(msgspec.Struct, frozen=True):
         failures: list[KubeError] = []
         for branch in parent_reconcile.reconcile(row, facts, self.options, now):
             try:
+                if await self._has_unseen_pods(key, facts, branch):
+                    again.append(BEHIND_SECONDS)
+                    continue
                 after = await self.apply(row, branch)
             except NotFound:
                 continue  # a pod or a Workload that was deleted meanwhile; its deletion triggers the next pass
@@ -252,6 +258,44 @@ class JobReconciler(msgspec.Struct, frozen=True):
         started as not started, and release its quota while it runs."""
         written = self._written.get(cached.uid)
         return written is not None and int(cached.resource_version) < written
+
+    async def _is_outdated(self, row: JobIntegration, objects: Iterable[ObjectView]) -> bool:
+        """Whether the cache is older than the server in one of these objects, which are about to count as stopped.
+
+        One that this manager has written is not: the cache holds that write or a later one. Of any other, the start may
+        have been written by the manager that led before, and not be shown yet by the watch. It is read, once: what it
+        starts from then on is a write of this manager."""
+        outdated = False
+        for each in objects:
+            if each.uid in self._written:
+                continue
+            with suppress(NotFound):
+                found = ObjectView(await self.client.get(row.kind, each.name, each.namespace))
+                if found.uid == each.uid:
+                    self._written[each.uid] = int(found.resource_version)
+                    outdated = outdated or self.is_behind(each)
+        return outdated
+
+    async def _has_unseen_pods(self, key: JobKey, facts: ParentFacts, branch: Actions) -> bool:
+        """Whether pods that the cache does not hold, or holds as they were before their start, run on the quota of a
+        Workload that these actions release. Every pod of a group is an owner of its Workload before it is started."""
+        row = self.kinds.framework(pod.FRAMEWORK)
+        released = [each.workload for each in branch if isinstance(each, ChangeWorkload) and _gives_up(each)]
+        if row is None or not released:
+            return False
+        cached = {view.uid: view for view in map(PodView, facts.pods)}
+        owners = [owner for workload in released for owner in workload.metadata.owner_references]
+        pods = [owner for owner in owners if self.kinds.of(owner) is row]
+        gone = self._gone.setdefault(key, set())
+        for owner in pods:
+            if owner.uid in cached or owner.uid in gone:
+                continue
+            found = await self.client.find(row.kind, owner.name, key.namespace) or {}
+            if ObjectView(found).uid != owner.uid:
+                gone.add(owner.uid)
+            elif holds_quota(PodView(found), self.options, self.clock.now()):
+                return True
+        return await self._is_outdated(row, (cached[owner.uid] for owner in pods if owner.uid in cached))
 
     async def _awaits(self, key: JobKey) -> bool:
         """Whether a Workload created for the job is not in the cache yet; a second one would be created. A Workload
@@ -431,6 +475,26 @@ class JobReconciler(msgspec.Struct, frozen=True):
         made = await self.client.patch_revision(kind, view.name, conditional, view.namespace, subresource=subresource)
         written.revisions[uid] = made
         self._written[uid] = int(written.revisions[uid])
+
+
+def _releases_quota(action: Action) -> bool:
+    """Whether a Workload loses its reservation because its job does not use it any more."""
+    return isinstance(action, ChangeWorkload) and any(
+        isinstance(change, SetAdmission) and change.admission is None for change in action.changes
+    )
+
+
+def _gives_up(action: ChangeWorkload) -> bool:
+    """Whether a Workload that holds quota loses its reservation, or is deleted."""
+    is_deleted = any(isinstance(change, DeleteWorkload) for change in action.changes)
+    holds = states.is_reserved(action.workload) and not states.is_finished(action.workload)
+    return holds and (is_deleted or _releases_quota(action))
+
+
+def _unwritten(job: GenericJob, actions: Actions) -> Iterator[ObjectView]:
+    """The objects of a job that the actions leave as they are. A write is conditional on the cached revision."""
+    written = {ObjectView(each.before).uid for each in actions if isinstance(each, ReplaceObject)}
+    return (each for each in job.objects if each.uid not in written)
 
 
 def _removes_pod_finalizer(kind: Kind, patch: Tree) -> bool:

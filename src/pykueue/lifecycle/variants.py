@@ -27,7 +27,7 @@ from kubemachinery import conditions, meta
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import MINUTE, Nanoseconds
 from pykueue.api import kueue, labels, names
-from pykueue.api.conditions import DeactivationReason, WorkloadCondition
+from pykueue.api.conditions import DeactivationReason, EvictedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import eviction, reservation, states, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions
@@ -67,6 +67,19 @@ def flavor_of(workload: Workload) -> str:
     """The flavor that a variant is tried on; a variant has one."""
     allowed = workload.metadata.annotations.get(labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS, "")
     return next((name for part in allowed.split(",") if (name := part.strip())), "")
+
+
+def _is_run(parent: Workload, variant: Workload) -> bool:
+    """Whether the parent was admitted with the flavor of a variant that holds quota: the pods of its job use it."""
+    given = parent.status.admission
+    if given is None or not (states.is_reserved(parent) and states.is_reserved(variant)):
+        return False
+    return any(flavor_of(variant) in assigned.flavors.values() for assigned in given.pod_set_assignments)
+
+
+def _counts(workload: Workload) -> tuple[tuple[str, int], ...]:
+    """How many pods of each pod set a Workload requests."""
+    return tuple((pod_set.name, pod_set.count) for pod_set in workload.spec.pod_sets)
 
 
 # --- The policy -------------------------------------------------------------------------------------------------------
@@ -153,13 +166,20 @@ def decide(
         (each for each in variants if flavor_of(each) in policy.flavors and each not in gone),
         key=lambda each: policy.place(flavor_of(each)),
     )
+    lost = next((each for each in variants if flavor_of(each) not in policy.flavors and _is_run(parent, each)), None)
+    if lost is not None:
+        return FamilyStep((*created, *stale, *_without_flavor(parent, lost)))
     evicted = _evicted(parent, family, options, now)
     if evicted is None:
         return FamilyStep((*created, *stale))  # the job of the evicted variant is still stopping
     if any(action.workload is parent for action in evicted):
         return FamilyStep((*created, *stale, *evicted))
-    running = next((each for each in family if states.is_admitted(each) and not states.is_evicted(each)), None)
-    turned = (*_turned(parent, family, running, policy), *_rejected(parent, family, policy))
+    running = _running(parent, family, policy)
+    turned = (
+        *_migrated(parent, family, running, now),
+        *_turned(parent, family, running, policy),
+        *_rejected(parent, family, policy),
+    )
     synced, again = _synced(parent, running, options, now)
     opened, pause = _opened(family, now)
     times = [time for time in (again, pause) if time is not None]
@@ -235,15 +255,19 @@ def _variant(parent: Workload, flavor: str, short_names: bool) -> Workload:
 
 
 def _stale(parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy) -> Iterator[ChangeMember]:
-    """Variants of flavors that the ClusterQueue has no longer; those that wait in a LocalQueue that the parent has
-    left, which are created again in the new one; and rejected ones of an inactive parent, which are created again when
-    the parent is activated."""
+    """Variants of flavors that the ClusterQueue has no longer; those in a LocalQueue that the parent has left, or with
+    other pod counts, which are created again as the parent is; and rejected ones of an inactive parent, which are
+    created again when the parent is activated. One whose quota the pods of the job use stays until the job has
+    stopped."""
     for variant in variants:
         flavor = flavor_of(variant)
         if flavor not in policy.flavors:
-            yield from _deleted(variant, f'flavor "{flavor}" no longer in ClusterQueue')
-        elif variant.spec.queue_name != parent.spec.queue_name and not states.is_reserved(variant):
+            if not _is_run(parent, variant):
+                yield from _deleted(variant, f'flavor "{flavor}" no longer in ClusterQueue')
+        elif variant.spec.queue_name != parent.spec.queue_name and not _is_run(parent, variant):
             yield from _deleted(variant, "its parent moved to another LocalQueue")
+        elif _counts(variant) != _counts(parent) and not _is_run(parent, variant):
+            yield from _deleted(variant, "the pod counts of its parent changed")
         elif not states.is_active(parent) and _own_cause(variant) and not states.is_reserved(variant):
             yield from _deleted(variant, "its parent is not active")
 
@@ -281,12 +305,43 @@ def _evicted(
     for variant in family:
         if not states.is_evicted(variant) or not states.is_reserved(variant):
             continue
-        if states.is_admitted(variant) and states.is_reserved(parent):
+        if _is_run(parent, variant):
             return (
                 None if states.is_evicted(parent) else (ChangeMember(parent, _evict_parent("VariantEvicted", _LOST)),)
             )
         released.append(ChangeMember(variant, eviction.release(variant, options, now)))
     return tuple(released)
+
+
+def _without_flavor(parent: Workload, variant: Workload) -> Iterator[ChangeMember]:
+    """The eviction of a parent that runs on a flavor that its ClusterQueue has no longer; once its job has stopped, the
+    variant is deleted."""
+    if not states.is_evicted(parent):
+        message = f'Flavor "{flavor_of(variant)}" of the admitted variant is no longer in the ClusterQueue'
+        yield ChangeMember(parent, _evict_parent("ConcurrentAdmission", message))
+
+
+def _running(parent: Workload, family: Sequence[Workload], policy: FamilyPolicy) -> Workload | None:
+    """The variant that the parent follows: of several that are admitted, the most favorable one; with
+    RetainFirstAdmission the one that runs. Checks that pass later may admit a second one."""
+    admitted = [each for each in family if states.is_admitted(each) and not states.is_evicted(each)]
+    if policy.retains_first:
+        admitted.sort(key=lambda each: not _is_run(parent, each))
+    return next(iter(admitted), None)
+
+
+def _migrated(
+    parent: Workload, family: Sequence[Workload], running: Workload | None, now: Nanoseconds
+) -> Iterator[ChangeMember]:
+    """The eviction of the variant that runs, for a more favorable one that its checks have admitted. Deactivated, it
+    would give its quota back while the job is stopping."""
+    if running is None or not states.is_active(parent):
+        return
+    why = "due to migration to more favorable resource flavor"
+    message = f"Evicted to accommodate a workload (UID: {running.metadata.uid}) {why}"
+    for variant in family:
+        if variant is not running and not states.is_evicted(variant) and _is_run(parent, variant):
+            yield ChangeMember(variant, eviction.evict(variant, EvictedReason.FLAVOR_MIGRATION, message, now))
 
 
 _LOST: Final = "Admitted variant was evicted"
@@ -334,9 +389,10 @@ def _activation_cause(variant: Workload, parent: Workload, running: Workload | N
     """Why a variant is to be activated again; empty if it is not.
 
     A variant that was deactivated for a cause of its own, such as a check that rejected it, stays inactive: activated
-    again, it would be rejected again, without end.
+    again, it would be rejected again, without end. Until its eviction is written, the cause is DeactivationTarget.
     """
-    if not states.is_active(parent) or _own_cause(variant) is not None:
+    is_deactivated = _own_cause(variant) is not None or states.has(variant, WorkloadCondition.DEACTIVATION_TARGET)
+    if not states.is_active(parent) or is_deactivated:
         return ""
     if running is None:
         return "no other Variant being admitted"
