@@ -135,6 +135,22 @@ class TestOwners:
         client.delete(f"{WIDGETS}/owner", {"propagationPolicy": "Background"}).ok()
         until(lambda: client.get(f"{CONFIG_MAPS}/child").code == 404)
 
+    @pytest.mark.parametrize(("options", "stays"), [({}, False), ({"propagationPolicy": "Orphan"}, True)])
+    def test_pods_of_a_job_stay_only_if_that_is_asked_for(
+        self, client: Client, options: dict[str, Any], stays: bool
+    ) -> None:
+        """kube-apiserver leaves them also where nothing is asked for, which the table of limits says."""
+        jobs, pods = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
+        spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+        job = client.post(jobs, {"metadata": {"name": "owner"}, "spec": {"template": {"spec": spec}}}).ok()
+        client.post(pods, {"metadata": {"name": "owned", "ownerReferences": owned_by(job)}, "spec": spec}).ok()
+        client.delete(f"{jobs}/owner", options).ok()
+        until(lambda: client.get(f"{jobs}/owner").code == 404)
+        if stays:
+            assert "ownerReferences" not in client.get(f"{pods}/owned").ok()["metadata"]
+            client.delete(f"{pods}/owned").ok()
+        until(lambda: client.get(f"{pods}/owned").code == 404)
+
     def test_with_another_owner_left_a_dependent_stays(self, client: Client) -> None:
         one, two = (client.post(WIDGETS, widget(name)).ok() for name in ("parent-1", "parent-2"))
         owners = owned_by(one) + owned_by(two)

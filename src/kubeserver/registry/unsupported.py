@@ -128,6 +128,11 @@ LIMITS: Final = (
         "a runner runs or simulates pods; without one, only garbage collection runs",
     ),
     Limit(
+        "deletion-of-jobs",
+        "a Job deleted without propagationPolicy takes its pods along; kube-apiserver lets them run on, with a warning",
+        "name propagationPolicy Background, as kubectl does, or Orphan, and both servers do the same",
+    ),
+    Limit(
         "one-process",
         "a second server on the same data directory refuses to start, naming the first one's process",
         "one data directory, one server; where one machine is not enough, use a cluster",
