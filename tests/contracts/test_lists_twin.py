@@ -45,8 +45,8 @@ def _write(twin: Twin, rng: random.Random, group: str) -> Revisions | None:
         case _:
             answers = twin.both("DELETE", f"{_BASE}/{name}")
     assert answers[0].code == answers[1].code, [answer.body for answer in answers]
-    found = [(answer.body.get("metadata") or {}).get("resourceVersion") for answer in answers]
-    return (found[0], found[1]) if all(found) else None
+    real, ours = ((answer.body.get("metadata") or {}).get("resourceVersion", "") for answer in answers)
+    return (real, ours) if real and ours else None
 
 
 def _servers(twin: Twin) -> tuple[Client, Ours]:
@@ -55,11 +55,8 @@ def _servers(twin: Twin) -> tuple[Client, Ours]:
 
 def _asked(twin: Twin, query: str, revisions: Revisions) -> tuple[Answer, Answer]:
     twin.asked += 1
-    real, ours = (
-        server.request("GET", f"{_BASE}?{query.format(revision=revision)}")
-        for server, revision in zip(_servers(twin), revisions, strict=True)
-    )
-    return real, ours
+    real, ours = (f"{_BASE}?{query.format(revision=revision)}" for revision in revisions)
+    return twin.real.request("GET", real), twin.ours.request("GET", ours)
 
 
 def _listed(answer: Answer, revision: str) -> Any:
