@@ -55,7 +55,7 @@ from pykueue.jobs.ray import RayClusterOwner
 from pykueue.jobs.ray_cluster import RayCluster
 from pykueue.jobs.ray_job import RayJob
 from pykueue.jobs.stateful_set import StatefulSet
-from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
+from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step, variants
 from pykueue.lifecycle.rules import END
 from pykueue.state import equivalence_buckets, intake
 from pykueue.state.assumed import AssumedReservations, ReadOutcome, WriteStage
@@ -541,6 +541,18 @@ def _gives_back_twice_what_pods_had(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BatchJob, "reclaimable", lambda self: {name: 2 * count for name, count in reclaimable(self).items()})
 
 
+def _deletes_the_variant_that_runs(patch: pytest.MonkeyPatch) -> None:
+    """Its flavor has left the ClusterQueue, and its job has not stopped."""
+    stale = variants._stale
+
+    def hasty(parent: Any, members: Any, policy: Any) -> Any:
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(variants, "_is_run", lambda parent, variant: False)
+            return list(stale(parent, members, policy))
+
+    patch.setattr(variants, "_stale", hasty)
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _CONTROLLERS = ("pods of controllers",)
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
@@ -613,6 +625,7 @@ BUGS = (
     Bug("keeps the Workloads of removed groups", _keeps_the_workloads_of_removed_groups, ("groups",), traits=_CONTROLLERS, rates={}),
     Bug("gates no pods of Deployments", _gates_no_pods_of_deployments, ("S7", "groups"), traits=_CONTROLLERS, rates={}),
     Bug("gives back twice what pods had", _gives_back_twice_what_pods_had, ("done", "S1"), traits=("jobs", "piecemeal"), rates={}, first_seed=1),
+    Bug("deletes the variant that runs", _deletes_the_variant_that_runs, ("family",), traits=("variants", "rebuilding"), rates={}, first_seed=25),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), rates={"server killed": 0.1}),
 )  # fmt: skip

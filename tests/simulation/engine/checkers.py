@@ -83,6 +83,8 @@ class _HistoryChecker:
         if self._is_restarting:
             for law, what in liveness.restart_changes(before, after):
                 self._wrong(law, stored.name, what)
+        for what in safety.runs_with_a_variant(self._store, before, after):
+            self._wrong("family", stored.name, what)
         if after is None:
             return
         move = safety.Move(self._store, before, after, counted)

@@ -8,6 +8,7 @@
     S6     a strict queue never admits a Workload before an older one, or one of a higher priority
     S7     a job or a pod starts only while its Workload is admitted, which asks for what it asks for
     S9     a job has one Workload, unless it is elastic and grows; a part of another job has none
+    family a variant keeps its quota until its parent has lost its own
     pods   an evicted job keeps its quota while its operator reports pods, or while pods of its group run
     L7     no Workload that fits is overtaken forever by later ones
     S11    revisions grow, and an object comes and goes in order
@@ -133,7 +134,7 @@ def _is_placed_whole(workload: StoredWorkload, given: Mapping[str, Tree]) -> Ite
         if given[pod_set["name"]].get("topologyAssignment") is not None
     ]
     found = sum(workload.hosts().values())
-    if found != sum(placed) and not workload.is_strange:
+    if found != sum(placed) and not workload.is_strange and not workload.is_parent:
         yield f"is placed with {found}m of {sum(placed)}m"
 
 
@@ -235,7 +236,8 @@ def _shrinks(before: StoredWorkload, after: StoredWorkload) -> bool:
 def waits_out_its_time(move: Move) -> Iterator[str]:
     """No Workload has quota before its requeueAt."""
     at = (move.before.tree.get("status", {}).get("requeueState") or {}).get("requeueAt") if move.before else None
-    if move.rises("QuotaReserved") and at is not None:
+    # A parent follows its variant when the time is over, by the clock of its manager: also before it is removed.
+    if move.rises("QuotaReserved") and at is not None and not move.after.is_parent:
         yield f"has quota although it was to wait until {at}"
 
 
@@ -347,6 +349,7 @@ def no_workload_is_overtaken_forever(move: Move) -> Iterator[str]:
     workload, store = move.after, move.store
     if not move.rises("QuotaReserved") or workload.reservation is None or _is_usage_based(store, workload):
         return
+    store.passed.pop(workload.uid, None)  # it has its turn; evicted, it queues behind others again
     queue = workload.reservation["clusterQueue"]
     for other in store.workloads.values():
         if store.queue_of(other) != queue or not _may_be_passed(other) or _rank(other) >= _rank(workload):
@@ -377,7 +380,7 @@ def _may_be_passed(workload: StoredWorkload) -> bool:
 
 def one_workload_for_a_job(move: Move) -> Iterator[str]:
     workload = move.after
-    if workload.owners and not (move.before is not None and move.before.owners):
+    if workload.owners and not workload.variant_of and not (move.before is not None and move.before.owners):
         # An object made of pods may have several; each of its pods has one.
         parents = {tree["metadata"]["uid"] for _, _, tree in move.store.parents()}
         others = [
@@ -503,6 +506,22 @@ def _was_admitted(store: StoredState, tree: Tree) -> bool:
 
 def _is_gated(pod: Tree) -> bool:
     return any(each["name"] == "kueue.x-k8s.io/admission" for each in pod["spec"].get("schedulingGates", ()))
+
+
+def runs_with_a_variant(
+    store: StoredState, before: StoredWorkload | None, after: StoredWorkload | None
+) -> Iterator[str]:
+    """A variant keeps its quota until its parent has lost its own: the pods of the job use it."""
+    if before is None or not before.variant_of or not before.has_condition("QuotaReserved"):
+        return
+    parent = store.with_uid(before.variant_of)
+    if parent is None or parent.is_going or parent.is_over or not parent.has_condition("QuotaReserved"):
+        return
+    left = (after, *store.workloads.values())
+    if not any(
+        each is not None and each.variant_of == parent.uid and each.has_condition("QuotaReserved") for each in left
+    ):
+        yield f"has no quota any more, and {parent.name} has"
 
 
 Started = Callable[[StoredState, Tree | None, Tree | None], Iterator[str]]

@@ -236,8 +236,17 @@ def _cluster_queues(
             spec["excludeResourcePrefixes"] = ["example.com/lic"]
         if "default queues" in traits and rng.random() < 0.7:
             spec["defaultLocalQueue"] = {"name": f"default-{number}"}
+        if {"variants", "elastic"} & traits == {"variants"} and len(spec["resourceGroups"]) == 1:
+            spec |= {"queueingStrategy": "BestEffortFIFO", "concurrentAdmissionPolicy": _migration(rng, offered)}
         found.append(thing("ClusterQueue", f"queue-{number}", spec))
     return found
+
+
+def _migration(rng: random.Random, flavors: list[str]) -> Tree:
+    migration: Tree = {"mode": rng.choice(("TryPreferredFlavors", "TryPreferredFlavors", "RetainFirstAdmission"))}
+    if migration["mode"] == "TryPreferredFlavors" and rng.random() < 0.3:
+        migration["constraints"] = {"lastAcceptableFlavorName": rng.choice(flavors)}
+    return {"migration": migration}
 
 
 def _rule(rng: random.Random, name: str, flavors: list[str]) -> Tree:

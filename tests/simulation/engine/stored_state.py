@@ -33,6 +33,8 @@ _KEPT: Final = (
     "pods",
     "provisioningrequests.autoscaling.x-k8s.io",
 )
+_PARENT: Final = "kueue.x-k8s.io/concurrent-admission-parent"
+_ALLOWED: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 _REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 _DEFERS: Final = "AfterCheckPassedOrOnDemand"
 _HOST: Final = "kubernetes.io/hostname"
@@ -76,14 +78,34 @@ class StoredWorkload:
         )
 
     @property
+    def is_parent(self) -> bool:
+        """Whether variants hold quota and wait in its place."""
+        return bool(self.tree["metadata"].get("labels", {}).get(_PARENT) == "true")
+
+    @property
+    def variant_of(self) -> str:
+        """The UID of the parent of a variant; empty for any other."""
+        owners = self.tree["metadata"].get("ownerReferences", ())
+        return next((each["uid"] for each in owners if each["kind"] == "Workload"), "")
+
+    def may_use(self, flavor: str) -> bool:
+        allowed = self.tree["metadata"].get("annotations", {}).get(_ALLOWED)
+        return allowed is None or flavor in allowed.split(",")
+
+    @property
     def holds(self) -> bool:
-        return self.has_condition("QuotaReserved") and not self.has_condition("Finished") and self.is_active
+        return (
+            not self.is_parent
+            and self.has_condition("QuotaReserved")
+            and not self.has_condition("Finished")
+            and self.is_active
+        )
 
     @property
     def waits(self) -> bool:
         if self.has_condition("QuotaReserved") or self.has_condition("Finished"):
             return False
-        return self.is_active and not self.is_on_hold
+        return self.is_active and not self.is_on_hold and not self.is_parent
 
     @property
     def is_on_hold(self) -> bool:
@@ -405,7 +427,10 @@ class StoredState:
         if not all(resource in declared or self.is_free(resource, queue) for resource in asked):
             return False
         return all(
-            any(self._has_quota(workload, queue, flavor["name"], wanted) for flavor in group["flavors"])
+            any(
+                workload.may_use(flavor["name"]) and self._has_quota(workload, queue, flavor["name"], wanted)
+                for flavor in group["flavors"]
+            )
             for group in groups
             if (wanted := {name: asked[name] for name in group["coveredResources"] if asked[name]})
         )

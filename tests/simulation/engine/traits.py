@@ -54,6 +54,7 @@ LATER: Final[Mapping[str, int]] = {
     "job kinds": 10,  # some work comes as JobSets, PyTorchJobs, RayClusters and RayJobs, with their operators
     "pods of controllers": 8,  # some work comes as Deployments, StatefulSets and LeaderWorkerSets
     "short turns": 20,  # the loop continues wherever a long task lets it: after each object of a list or a watch
+    "variants": 3,  # queues have a concurrentAdmissionPolicy: work is tried on every flavor by a Workload of its own
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {
@@ -106,6 +107,8 @@ def configuration(traits: Traits, rng: random.Random) -> Tree:
     }
     if "alpha gates" in traits:
         found["featureGates"] |= dict.fromkeys(ALPHA_GATES, True)
+    if "variants" in traits:
+        found["featureGates"]["ConcurrentAdmission"] = True
     frameworks = ["pod"] * ("pods" in traits)
     if "job kinds" in traits:
         frameworks += [each.framework for each in job_kinds.OF_OPERATORS]
