@@ -530,8 +530,8 @@ def _replacement(context: WriteContext, sent: Tree, old: Tree | None = None) -> 
 
 
 def _recreated(context: WriteContext, sent: Tree) -> Tree:
-    """Return the body of an update that creates an object: the revision of one that was deleted says nothing, but its
-    uid names that one."""
+    """Return the body of an update that creates an object. The revision of a deleted object is dropped, as the new one
+    has no earlier revision; its uid is refused, as it names the deleted one."""
     details = sent.get("metadata")
     if not isinstance(details, dict):
         return sent
