@@ -558,7 +558,7 @@ async def test_certificate_is_checked(trusted: bool, hostname: str | None, messa
 
 @on_both_loops
 async def test_reads_over_tls_share_a_buffer_at_both_ends(tmp_path: Path) -> None:
-    """Otherwise the TLS protocol allocates 256 KiB for each read, which the kernel hands out and takes back."""
+    """Otherwise the TLS protocol allocates 256 KiB for each read, which the kernel maps and unmaps each time."""
 
     async def echo(request: http_messages.Request) -> http_messages.Response:
         return http_messages.Response(body=await request.read(2 * len(large)))

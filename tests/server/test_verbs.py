@@ -206,7 +206,7 @@ class TestUpdate:
         client.put(f"{CONFIG_MAPS}/not-there", config_map("not-there")).refused(404)
 
     def test_an_update_creates_no_object_that_was_another(self, client: Client) -> None:
-        """The revision of a deleted object says nothing; its uid says that this one is meant."""
+        """The revision of a deleted object is dropped; its uid is refused, as it names the deleted one."""
         path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/lost"
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lost"}, "spec": {}}
         before = client.put(path, lease).ok()
