@@ -139,7 +139,7 @@ class TestOwners:
     def test_pods_of_a_job_stay_only_if_that_is_asked_for(
         self, client: Client, options: dict[str, Any], stays: bool
     ) -> None:
-        """kube-apiserver leaves them also where nothing is asked for, which the table of limits says."""
+        """kube-apiserver leaves them also where nothing is asked for, as the table of limits has it."""
         jobs, pods = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
         spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
         job = client.post(jobs, {"metadata": {"name": "owner"}, "spec": {"template": {"spec": spec}}}).ok()
