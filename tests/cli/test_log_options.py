@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from pykueue import cli
 from pykueue.cli.log_options import LoggingOptions, log_options
 
 pytestmark = pytest.mark.usefixtures("same_logging")
@@ -51,3 +52,33 @@ def test_console_format_has_readable_lines() -> None:
 )
 def test_the_log_level_can_be_chosen(arguments: tuple[str, ...], count: int) -> None:
     assert len(lines(*arguments)) == count
+
+
+def failure() -> Exception:
+    """An error group as a manager raises it: one task failed within two groups of tasks."""
+    try:
+        try:
+            raise KeyError("a-queue")
+        except KeyError as error:
+            raise ExceptionGroup("unhandled errors in a TaskGroup", [error]) from None
+    except ExceptionGroup as group:
+        return ExceptionGroup("unhandled errors in a TaskGroup", [group])
+
+
+def test_an_error_that_ends_a_server_is_a_log_line_with_the_traceback_of_its_cause(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    LoggingOptions("json", "error").start(lambda: "leader")
+    cli.report_internal_error(failure())
+    (line,) = map(json.loads, capsys.readouterr().err.splitlines())
+    assert line["level"] == "critical"
+    assert line["msg"].startswith("internal error: KeyError: 'a-queue' (")
+    assert __file__ in line["msg"]
+    assert "raise KeyError" in line["stacktrace"]
+
+
+def test_an_internal_error_of_a_command_that_writes_no_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.report_internal_error(failure())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pykueue: internal error: KeyError: 'a-queue' (")
+    assert line.endswith("; PYKUEUE_TRACEBACK=1 shows the traceback")

@@ -206,8 +206,20 @@ def _main(arguments: Sequence[str] | None) -> None:
     except Exception as error:
         if os.environ.get("PYKUEUE_TRACEBACK"):
             raise
-        click.echo(f"pykueue: internal error: {_described(error)}; PYKUEUE_TRACEBACK=1 shows the traceback", err=True)
+        report_internal_error(error)
         sys.exit(EX_SOFTWARE)
+
+
+def report_internal_error(error: Exception) -> None:
+    """Report an error that is none of the input: of a server, which writes a log, as a line of it with the traceback,
+    and of any other command as a sentence without one."""
+    import logging  # takes longer than the rest of a short command's start
+
+    log = logging.getLogger("pykueue")
+    if log.handlers:
+        log.critical("internal error: %s", _described(error), exc_info=error)
+    else:
+        click.echo(f"pykueue: internal error: {_described(error)}; PYKUEUE_TRACEBACK=1 shows the traceback", err=True)
 
 
 def _run(arguments: Sequence[str] | None) -> None:
@@ -230,6 +242,8 @@ def _leaves(error: Exception) -> Iterator[Exception]:
 
 
 def _described(error: Exception) -> str:
-    """The type, message and place of an error."""
-    *_, last = traceback.extract_tb(error.__traceback__)
-    return f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+    """The type, message and place of an error; of an error group, those of the first error that is not one of input."""
+    leaves = list(_leaves(error))
+    cause = next((leaf for leaf in leaves if not isinstance(leaf, PykueueError)), leaves[0])
+    *_, last = traceback.extract_tb(cause.__traceback__)
+    return f"{type(cause).__name__}: {cause} ({last.filename}, line {last.lineno})"
