@@ -64,7 +64,10 @@ class TestOneObject:
         again = client.delete(path).ok()
         assert again["metadata"]["resourceVersion"] == going["metadata"]["resourceVersion"]
         client.merge(path, {"metadata": {"finalizers": ["example.com/wait", "example.com/more"]}}).refused(422)
-        client.merge(path, {"metadata": {"finalizers": None}}).ok()
+        stored = client.get(path).ok()["metadata"]["resourceVersion"]
+        last = client.merge(path, {"metadata": {"finalizers": None}}).ok()
+        assert "finalizers" not in last["metadata"]
+        assert last["metadata"]["resourceVersion"] == stored
         client.get(path).refused(404)
 
     def test_a_dry_run_deletes_nothing(self, client: Client) -> None:

@@ -320,6 +320,8 @@ class Rest:
         if deletion.is_over(new):
             # As in kube-apiserver, watches get the object as it was stored, with the finalizers that it had.
             await self._remove(context, live, {**old, "metadata": dict(old["metadata"])})
+            # The client gets the object that it wrote, which was never stored: its revision is that of the stored one.
+            new["metadata"]["resourceVersion"] = str(live.revision)
             return WriteResult(tree=new)
         return await self._store_if_changed(context, live, new, old)
 
