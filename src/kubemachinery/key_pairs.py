@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from ssl import SSLContext
+from ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError
 
 import msgspec
 
@@ -19,9 +19,20 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 
 def load_into(context: SSLContext, identity: KeyPair) -> None:
-    """Use this certificate in the context from the next connection on."""
+    """Use this certificate in the context from the next connection on. Raises SSLError if it is not a certificate with
+    its key; a context that had another one may be without any then."""
     with _private_file(identity.certificate + b"\n" + identity.key) as both:
-        context.load_cert_chain(both)
+        # Without a password, OpenSSL would ask the terminal for that of an encrypted key.
+        context.load_cert_chain(both, password="")
+
+
+def is_usable(identity: KeyPair) -> bool:
+    """Whether these are a certificate and its key, which is not encrypted."""
+    try:
+        load_into(SSLContext(PROTOCOL_TLS_SERVER), identity)
+    except SSLError:
+        return False
+    return True
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import random
+import ssl
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from pathlib import Path
@@ -46,6 +48,18 @@ def cluster_queue(name: str = "cq", quota: object = "5", **spec: Any) -> Tree:
         "metadata": {"name": name},
         "spec": {"namespaceSelector": {}, "resourceGroups": groups, **spec},
     }
+
+
+async def shown_certificate(port: int) -> bytes:
+    """The certificate that a new connection is shown."""
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=unverified)
+    found: ssl.SSLObject = writer.get_extra_info("ssl_object")
+    der = found.getpeercert(binary_form=True)
+    writer.close()
+    assert der is not None
+    return ssl.DER_cert_to_PEM_cert(der).encode()
 
 
 def job(name: str = "train", **labels: str) -> Tree:

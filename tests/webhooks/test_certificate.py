@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from msgspec.structs import replace
 
 from kubemachinery import certificates, http_messages, http_server, key_pairs, tls
 from kubemachinery.certificates import CertificateAuthority
@@ -19,6 +20,7 @@ from pykueue.webhooks import certificate
 from pykueue.webhooks.certificate import CertificateRenewal, DirectoryStore, InMemoryStore, SecretStore
 from pykueue.webhooks.certificate_bundle import CertificateBundle
 from pykueue.webhooks.certificate_renewal import renewed
+from webhooks.conftest import shown_certificate
 
 NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
 HOSTS = ("webhooks.example.svc", "127.0.0.1")
@@ -73,6 +75,14 @@ def test_an_authority_near_its_end_is_followed_by_another_and_believed_until_it_
 def test_unreadable_certificate_is_replaced(kept: CertificateBundle) -> None:
     made = renewed(kept, HOSTS, NOW)
     assert renewed(made, HOSTS, NOW) is made
+
+
+def test_a_certificate_with_the_key_of_another_one_is_renewed() -> None:
+    made, other = renewed(CertificateBundle(), HOSTS, NOW), renewed(CertificateBundle(), HOSTS, NOW)
+    new = renewed(replace(made, key=other.key), HOSTS, NOW)
+    assert new.certificate not in (made.certificate, other.certificate)
+    assert key_pairs.is_usable(new.identity)
+    assert new.ca == made.ca
 
 
 def test_an_authority_is_loaded_only_with_its_own_key() -> None:
@@ -150,19 +160,27 @@ def test_a_folder_is_read_and_never_written(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tls.crt", "tls.key"]
 
 
+def test_files_that_are_not_a_certificate_with_its_key_are_refused(tmp_path: Path) -> None:
+    """As while they are replaced one after the other. The pass phrase of an encrypted key is not asked for."""
+    made, other = renewed(CertificateBundle(), HOSTS, NOW), renewed(CertificateBundle(), HOSTS, NOW)
+    folder = DirectoryStore(tmp_path)
+    (tmp_path / "tls.crt").write_bytes(made.certificate)
+    for key in (other.key, b"", encrypted(made.key)):
+        (tmp_path / "tls.key").write_bytes(key)
+        with pytest.raises(UsageError, match=r"webhook\.certDir: .*tls\.crt and .*tls\.key are not a PEM certificate"):
+            asyncio.run(folder.current(HOSTS, NOW))
+    (tmp_path / "tls.key").write_bytes(made.key)
+    assert asyncio.run(folder.current(HOSTS, NOW)).identity == made.identity
+
+
+def encrypted(key: bytes) -> bytes:
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return serialization.load_pem_private_key(key, None).private_bytes(
+        *form, serialization.BestAvailableEncryption(b"secret")
+    )
+
+
 # --- Served -----------------------------------------------------------------------------------------------------------
-
-
-async def shown(port: int) -> bytes:
-    """The certificate that a new connection is shown."""
-    blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=blind)
-    found: ssl.SSLObject = writer.get_extra_info("ssl_object")
-    der = found.getpeercert(binary_form=True)
-    writer.close()
-    assert der is not None
-    return ssl.DER_cert_to_PEM_cert(der).encode()
 
 
 async def test_a_renewed_certificate_is_shown_to_the_next_connection() -> None:
@@ -174,9 +192,9 @@ async def test_a_renewed_certificate_is_shown_to_the_next_connection() -> None:
     key_pairs.load_into(context, first.identity)
     http = await http_server.serve(answer, "127.0.0.1", 0, tls=context)
     try:
-        assert await shown(http.port) == first.certificate
+        assert await shown_certificate(http.port) == first.certificate
         second = await keeper.current(HOSTS, later(350))
         key_pairs.load_into(context, second.identity)
-        assert await shown(http.port) == second.certificate != first.certificate
+        assert await shown_certificate(http.port) == second.certificate != first.certificate
     finally:
         await http.close()

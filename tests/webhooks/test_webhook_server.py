@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from kubemachinery import key_pairs
+from kubemachinery import http_messages, http_server, key_pairs
 from kubemachinery.certificates import CertificateAuthority
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
@@ -21,10 +21,11 @@ from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
 from pykueue import settings
 from pykueue.webhooks import facts, registration, webhook_server
+from pykueue.webhooks.certificate import DirectoryStore
 from pykueue.webhooks.certificate_bundle import CertificateBundle
 from pykueue.webhooks.certificate_renewal import renewed
 from pykueue.webhooks.webhook_server import ServingOptions, WebhookServer
-from webhooks.conftest import admission_review, choices, cluster_queue, kind
+from webhooks.conftest import admission_review, choices, cluster_queue, kind, shown_certificate
 
 CONFIGURATION = settings.defaults().configuration
 NAMESPACE = "kueue-system"
@@ -125,6 +126,37 @@ async def test_in_a_cluster_the_service_is_named_and_the_secret_shared(installed
         is kept
     )
     assert kept != CertificateBundle()
+
+
+async def test_all_servers_of_the_manager_show_a_replaced_certificate(installed: ApiClient, tmp_path: Path) -> None:
+    """Also after the files were seen while only one of them had been replaced."""
+    now = datetime.datetime.now(datetime.UTC)
+    first, second = (renewed(CertificateBundle(), ["localhost"], now) for _ in range(2))
+    files = {name: tmp_path / name for name in ("tls.crt", "tls.key")}
+
+    async def answer(request: http_messages.Request) -> http_messages.Response:
+        return http_messages.Response()
+
+    def write(**content: bytes) -> None:
+        for name, each in content.items():
+            files[name.replace("_", ".")].write_bytes(each)
+
+    write(tls_crt=first.certificate, tls_key=first.key)
+    place = webhook_server.on_loopback(DirectoryStore(tmp_path))
+    async with served(installed, place) as made:
+        metrics = await http_server.serve(answer, "127.0.0.1", 0, tls=made.another_context())
+        try:
+            ports = made.port, metrics.port
+            assert [await shown_certificate(port) for port in ports] == [first.certificate] * 2
+            write(tls_crt=second.certificate)
+            with pytest.raises(UsageError, match=r"webhook\.certDir"):
+                await made.renew()
+            assert [await shown_certificate(port) for port in ports] == [first.certificate] * 2
+            write(tls_key=second.key)
+            await made.renew()
+            assert [await shown_certificate(port) for port in ports] == [second.certificate] * 2
+        finally:
+            await metrics.close()
 
 
 async def test_client_without_the_required_certificate_is_not_answered(installed: ApiClient, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from kubemachinery import unstructured
+from kubemachinery import key_pairs, unstructured
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.errors import UsageError
@@ -148,13 +148,17 @@ class DirectoryStore(msgspec.Struct, frozen=True):
         certificate, key = self.folder / NAMES["certificate"], self.folder / NAMES["key"]
         ca = self.folder / NAMES["ca"]
         try:
-            return CertificateBundle(
+            found = CertificateBundle(
                 ca=ca.read_bytes() if ca.is_file() else b"",
                 certificate=certificate.read_bytes(),
                 key=key.read_bytes(),
             )
         except OSError as error:
             raise UsageError(f"webhook.certDir: {error.filename}: {error.strerror}") from None
+        # The files may be replaced one after the other, between the two reads.
+        if not key_pairs.is_usable(found.identity):
+            raise UsageError(f"webhook.certDir: {certificate} and {key} are not a PEM certificate and its key")
+        return found
 
 
 def require_client(context: ssl.SSLContext, authority: Path) -> None:

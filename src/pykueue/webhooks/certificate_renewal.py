@@ -29,7 +29,11 @@ def renewed(kept: CertificateBundle, hosts: Sequence[str], now: datetime.datetim
     if authority is None or not still_good(signing, now, renew_days=_AUTHORITY_RENEW_DAYS):
         authority = CertificateAuthority.make(AUTHORITY_NAME, now)
         others = [signing, *others] if signing else others
-    elif still_good(kept.certificate, now, hosts) and authority.signed(kept.certificate):
+    elif (
+        still_good(kept.certificate, now, hosts)
+        and authority.signed(kept.certificate)
+        and certificates.is_pair(kept.certificate, kept.key)
+    ):
         return kept
     made = authority.issue(hosts[0], (), now, hosts=hosts)
     trusted = [old for old in others if still_good(old, now, renew_days=0)]

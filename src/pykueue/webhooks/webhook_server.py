@@ -198,6 +198,9 @@ class WebhookServer:
                 log.warning(
                     "renewal or registration of webhooks failed, retrying in %g seconds: %s", UPKEEP_SECONDS, error
                 )
+            except Exception:
+                # Without upkeep the certificate would expire, and the API server refuse all writes.
+                log.exception("renewal or registration of webhooks failed, retrying in %g seconds", UPKEEP_SECONDS)
 
 
 async def _at_start(attempt: Callable[[], Awaitable[T]]) -> T:
