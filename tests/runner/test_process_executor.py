@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -308,6 +309,87 @@ class TestStopping:
         await processes.discard("u1")
         assert not _is_alive(guardian)
         assert list((tmp_path / "pods").iterdir()) == []
+
+
+class TestUnwritable:
+    """A file that cannot be written, as on a full disk; here a directory is in its place."""
+
+    @pytest.mark.parametrize("file", ["0.log", "0.pid.new"])
+    async def test_what_cannot_be_recorded_is_not_started_and_tried_again(
+        self, processes: ProcessExecutor, tmp_path: Path, file: str
+    ) -> None:
+        tree = pod("sh", "-c", "echo started >> started", workingDir=str(tmp_path))
+        blocked = tmp_path / "pods" / "u1" / "main" / file
+        blocked.mkdir(parents=True)
+        problem = await processes.start(tree, tree["spec"]["containers"][0], 0)
+        assert problem is not None
+        assert (problem.reason, problem.lasting) == ("RunContainerError", False)
+        assert problem.message.startswith("cannot start the container: IsADirectoryError")
+        assert opened(tmp_path / "pods").attempts(tree).get("main", []) == [], "no attempt for a later runner either"
+        blocked.rmdir()
+        await start(processes, tree)
+        assert (await ended(processes, tree)).code == 0
+        assert (tmp_path / "started").read_text() == "started\n"
+
+    async def test_an_exit_code_is_kept_until_it_can_be_recorded(
+        self, processes: ProcessExecutor, tmp_path: Path
+    ) -> None:
+        tree = pod("sh", "-c", "exit 4")
+        blocked = tmp_path / "pods" / "u1" / "main" / "0.end.new"
+        blocked.mkdir(parents=True)
+        await start(processes, tree)
+        supervised = _supervisor(tmp_path)
+        await eventually(lambda: not _children(supervised))
+        await asyncio.sleep(0.3)  # it tries to record the end in less
+        assert _is_alive(supervised)
+        assert processes.is_running("u1", "main")
+        blocked.rmdir()
+        assert (await ended(processes, tree)).code == 4
+
+    async def test_a_pod_is_deleted_although_its_end_cannot_be_recorded(
+        self, processes: ProcessExecutor, tmp_path: Path
+    ) -> None:
+        tree = pod("sh", "-c", f"{UNTIL_RELEASED}; exit 4", workingDir=str(tmp_path))
+        (tmp_path / "pods" / "u1" / "main" / "0.end.new").mkdir(parents=True)
+        await start(processes, tree)
+        supervised = _supervisor(tmp_path)
+        (tmp_path / "released").touch()
+        await eventually(lambda: not _children(supervised))
+        await asyncio.sleep(0.3)
+        await processes.discard("u1")
+        assert not (tmp_path / "pods" / "u1").exists()
+
+    async def test_a_lost_attempt_ends_although_that_cannot_be_recorded(
+        self, processes: ProcessExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        tree = pod("sleep", "1000")
+        reported: list[str] = []
+        processes.on_change = reported.append
+        await start(processes, tree)
+        (tmp_path / "pods" / "u1" / "main" / "0.end.new").mkdir()
+        os.kill(_supervisor(tmp_path), signal.SIGKILL)
+        assert (await ended(processes, tree)).code == 137
+        assert reported == ["u1"]
+        assert "cannot record the termination of an attempt" in caplog.text
+
+    def test_a_log_goes_on_after_a_rotation_without_a_new_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(supervisor, "_LOG_BYTES_MAX", 1)
+        is_full = [False]
+
+        class Log(supervisor._Log):
+            def _opened(self) -> int:
+                if is_full[0]:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                return super()._opened()
+
+        log = Log(str(tmp_path / "0.log"))
+        for is_full[0], text in ((True, b"first\n"), (False, b"second\n"), (False, b"third\n")):
+            log.add(b"stdout", text)
+        log.close()
+        assert (tmp_path / "0.log.old").read_text().split()[-1] == "third"
+        assert not (tmp_path / "0.log").read_text()
 
 
 class TestRestarting:
@@ -681,6 +763,13 @@ class TestLogs:
 def _supervisor(folder: Path) -> int:
     (path,) = (folder / "pods").rglob("0.pid")
     return int(path.read_text().split()[0])
+
+
+def _children(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def _is_alive(pid: int) -> bool:

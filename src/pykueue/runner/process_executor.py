@@ -47,6 +47,8 @@ _DEVICES, _POD, _UNKNOWN, _DATABASE = ".devices", ".pod", ".unknown", ".database
 # The former name of `_DEVICES`, which a container could also have.
 _OLD_DEVICES: Final = "devices"
 _START_ERROR: Final = 128
+# The reason that a kubelet gives.
+_CANNOT_START: Final = "RunContainerError"
 _POLL_SECONDS: Final = 0.2
 _KEPT: Final = 2
 _PID_ATTEMPTS, _PID_SECONDS = 100, 0.01
@@ -177,13 +179,26 @@ class ProcessExecutor:
         gone = lost_termination(at)
         why = why or gone.message
         record = {"code": gone.code, "at": gone.at, "signal": 0, "reason": gone.reason, "why": why}
-        with contextlib.suppress(FileNotFoundError):  # the directory of the pod was deleted
+        try:
             _write(path.with_suffix(".end"), record)
+        except FileNotFoundError:
+            pass  # the directory of the pod was deleted
+        except OSError as error:
+            log.error("cannot record the termination of an attempt, which is reported all the same: %s", error)
         return ContainerAttempt(int(path.name), _started(path), replace(gone, message=why))
 
     # --- Starting -----------------------------------------------------------------------------------------------------
 
     async def start(self, pod: Tree, container: Tree, number: int) -> StartProblem | None:
+        try:
+            return await self._start(pod, container, number)
+        except OSError as error:
+            return StartProblem(_CANNOT_START, f"cannot start the container: {error}")
+        except subprocess.CalledProcessError as error:
+            *_, why = error.stderr.decode(errors="replace").strip().splitlines() or ["its supervisor ended"]
+            return StartProblem(_CANNOT_START, f"cannot start the container: {why}")
+
+    async def _start(self, pod: Tree, container: Tree, number: int) -> StartProblem | None:
         uid, name = _uid(pod), unstructured.text(container.get("name"))
         share = self._share(pod)
         if share is None:
@@ -195,9 +210,9 @@ class ProcessExecutor:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         now = self._clock.now()
         if isinstance(prepared, StartProblem):
-            path.with_suffix(".launch").touch(mode=0o600)
             end = {"code": _START_ERROR, "at": now, "signal": 0, "why": prepared.message}
             _write(path.with_suffix(".end"), end)
+            path.with_suffix(".launch").touch(mode=0o600)
         else:
             await asyncio.to_thread(_launch, path, prepared, now)
         made = self._attempts.setdefault(uid, {}).setdefault(name, [])
@@ -216,7 +231,6 @@ class ProcessExecutor:
             share = devices.assign(devices.requested(pod), self._present(), self._shares.values())
             if share is None:
                 return None
-            self._shares[uid] = share
             place = self._folder / uid
             place.mkdir(mode=0o700, exist_ok=True)
             metadata = unstructured.mapping(pod.get("metadata"))
@@ -224,6 +238,7 @@ class ProcessExecutor:
             known = {key: metadata.get(key) for key in ("namespace", "name", "resourceVersion")}
             _write(place / _POD, {**known, "owner": owners[0]["uid"] if owners else ""})
             _write(place / _DEVICES, share)
+            self._shares[uid] = share
         return self._shares[uid]
 
     async def _prepared(
@@ -379,10 +394,14 @@ def _launch(path: Path, prepared: ProcessSpec, now: int) -> None:
             pass_fds=(descriptor,),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             start_new_session=True,
             check=True,
         )
+    except BaseException:
+        # What was not started is no attempt, also not for a later runner.
+        order.unlink(missing_ok=True)
+        raise
     finally:
         os.close(descriptor)
 

@@ -45,6 +45,7 @@ _READ_BYTES: Final = 64 * 1024
 _DRAIN_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.1
 _SIGN_SECONDS: Final = 60.0
+_END_AGAIN_SECONDS: Final = 1.0
 _END_SECONDS: Final = 30.0
 _PARENT_DEATH_SIGNAL: Final = 1
 _CHILD_SUBREAPER: Final = 36
@@ -69,21 +70,43 @@ def main(folder: str, attempt: str, lock: str) -> None:
     os.truncate(f"{path}.launch", 0)
     # Signals stay pending until there is a process to forward them to.
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    log = _Log(f"{path}.log")
+    recorded, record = os.pipe()
     supervisor = os.fork()
     if supervisor:
         # Detached: the runner that starts it and a later one that finds it handle it in the same way.
         _write(f"{path}.pid", f"{supervisor} {launch['started']}")
+        os.write(record, b"1")
         os._exit(0)
+    os.close(record)
+    # What could not be recorded, as on a full disk, is not run: the runner would start it again.
+    if not os.read(recorded, 1):
+        os._exit(1)
+    os.close(recorded)
+    os.dup2(0, 2)
     os.setsid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
     name = f"pykueue-{os.path.basename(os.path.dirname(folder))}-{os.path.basename(folder)}-{attempt}"
-    log = _Log(f"{path}.log")
     try:
-        ended = _run(launch, log, name, f"{path}.pid")
+        ended, is_stopped = _run(launch, log, name, f"{path}.pid")
     finally:
         log.close()
-    _write(f"{path}.end", _json(ended))
+    _keep(f"{path}.end", _json(ended), is_stopped=is_stopped)
+
+
+def _keep(path: str, text: str, *, is_stopped: bool) -> None:
+    """Write how the attempt ended. Where that fails, as on a full disk, it is tried again, so that the exit code is not
+    lost, unless the pod was stopped by force, or is: its deletion waits for this process."""
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(1))
+    while True:
+        try:
+            _write(path, text)
+            return
+        except OSError as error:
+            if is_stopped or isinstance(error, FileNotFoundError):  # the directory of the pod was deleted
+                return
+        time.sleep(_END_AGAIN_SECONDS)
 
 
 def _json(record: dict[str, Any]) -> str:
@@ -121,8 +144,8 @@ def _write(path: str, text: str) -> None:
 # --- The process ------------------------------------------------------------------------------------------------------
 
 
-def _run(launch: dict[str, Any], log: _Log, name: str, sign: str) -> dict[str, Any]:
-    """Start the process, write its log until it ends, and return how it ended."""
+def _run(launch: dict[str, Any], log: _Log, name: str, sign: str) -> tuple[dict[str, Any], bool]:
+    """Start the process, write its log until it ends, and return how it ended, and whether it was stopped by force."""
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)
@@ -141,7 +164,7 @@ def _run(launch: dict[str, Any], log: _Log, name: str, sign: str) -> dict[str, A
         os.setpgid(child, child)
     tree = _ProcessTree(child, memory_bytes, group)
     signal.signal(signal.SIGTERM, lambda *_: _signal(child, signal.SIGTERM))
-    signal.signal(signal.SIGUSR1, lambda *_: tree.kill())
+    signal.signal(signal.SIGUSR1, lambda *_: tree.stop())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     # Empty if the program runs, because the pipe is closed on exec; else the error message.
     with open(failure, "rb") as file:
@@ -151,7 +174,7 @@ def _run(launch: dict[str, Any], log: _Log, name: str, sign: str) -> dict[str, A
     ended = {"code": code if code >= 0 else 128 - code, "signal": max(-code, 0), "at": time.time_ns(), "why": why}
     if (excess := tree.out_of_memory()) and code:
         ended |= {"code": 137, "signal": 9, "reason": "OOMKilled", "why": excess}
-    return ended
+    return ended, tree.is_stopped
 
 
 def _become(launch: dict[str, Any], out: int, err: int, failure: int, group: str | None) -> NoReturn:
@@ -257,6 +280,7 @@ class _ProcessTree:
         self._memory_bytes = memory_bytes
         self._group = group
         self._excess = ""
+        self.is_stopped = False
         # The interval between memory measurements; infinite if the kernel enforces the limit.
         self.look_seconds = _LOOK_SECONDS if memory_bytes is not None and group is None else float("inf")
 
@@ -284,6 +308,11 @@ class _ProcessTree:
         if self._group is not None and (kills := _number(os.path.join(self._group, "memory.events"), "oom_kill")):
             return f"the kernel killed {kills} processes: the memory limit is {(self._memory_bytes or 0) >> 20} MiB"
         return self._excess
+
+    def stop(self) -> None:
+        """Stop all processes by force, as was asked."""
+        self.is_stopped = True
+        self.kill()
 
     def kill(self) -> None:
         """Send SIGKILL to all processes of the tree, once."""
@@ -481,12 +510,14 @@ class _Log:
             while written:
                 written = written[os.write(self._file, written) :]
             if os.fstat(self._file).st_size > _LOG_BYTES_MAX:
-                os.replace(self._path, f"{self._path}.old")
-                os.close(self._file)
-                self._file = self._opened()
+                with _Suppressed(FileNotFoundError):  # it was rotated before, and could not be created again
+                    os.replace(self._path, f"{self._path}.old")
+                rotated, self._file = self._file, self._opened()
+                os.close(rotated)
 
     def close(self) -> None:
-        os.close(self._file)
+        with _Suppressed(OSError):
+            os.close(self._file)
 
 
 if __name__ == "__main__":
