@@ -70,7 +70,7 @@ run: $(RUNTIME_STAMP)
 	@$(BIN)/pykueue up $(ARGS)
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n 2 -m "not cluster" $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not cluster" $(ARGS)
 
 test-cluster: $(STAMP)
 	@export PYKUEUE_OPERATORS="$(OPERATORS)"; \
