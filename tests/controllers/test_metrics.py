@@ -68,6 +68,18 @@ async def test_a_life_is_counted_and_queues_are_read(env: Environment) -> None:
         assert (found[admitted], found[parked], found[finished]) == (2, 0, 1)
 
 
+async def test_end_without_quota_is_counted_in_the_cluster_queue_of_the_local_queue(env: Environment) -> None:
+    finished = f'kueue_finished_workloads_total{{cluster_queue="cq",priority_class="",{STANDALONE}}}'
+    async with env.manager() as manager:
+        await env.queues("1")
+        await env.workload("waiting", "2")
+        await env.until_condition("waiting", "QuotaReserved", "False/ExceedsMaxQuota")
+        await env.finish("waiting")
+        await env.until_quiet(manager)
+        found = await page(env)
+        assert (found[finished], found[f'kueue_finished_workloads{{cluster_queue="cq",{STANDALONE}}}']) == (1, 1)
+
+
 async def test_delays_of_the_event_loop_are_observed(env: Environment) -> None:
     async with env.manager():
         while not (await page(env)).get(f"pykueue_event_loop_delay_seconds_count{{{STANDALONE}}}"):

@@ -645,6 +645,17 @@ def test_finished_and_unadmitted_workloads_are_counted() -> None:
     assert series(metrics)[ended] == 0
 
 
+def test_workload_that_finished_without_quota_counts_in_the_cluster_queue_of_its_local_queue() -> None:
+    metrics, gauges = measured("cluster-queue a cpu=10")
+    over = kueue.Workload(
+        metadata=meta.ObjectMeta(name="w", namespace=scenario_runner.NAMESPACE),
+        spec=kueue.WorkloadSpec(queue_name="a"),
+        status=kueue.WorkloadStatus(conditions=(meta.Condition(type="Finished", status="True", reason="Why"),)),
+    )
+    gauges.workload_seen(None, over)
+    assert series(metrics)['kueue_finished_workloads{cluster_queue="a",replica_role="standalone"}'] == 1
+
+
 def test_exposition_is_repeatable() -> None:
     metrics, _ = measured(*WORLD)
     assert metrics.exposition() == metrics.exposition()

@@ -300,9 +300,12 @@ class Gauges:
             yield local_queue, held[local_queue]
 
     def _finished_workloads(self) -> Iterator[Sample]:
+        # One that finished without quota, as an evicted slice that a larger one replaces, counts in the ClusterQueue of
+        # its LocalQueue.
+        targets = self._cluster_queues_by_local_queue()
         ended: Counter[str] = Counter()
-        for (cluster_queue, _, _), count in self._finished.items():
-            ended[cluster_queue] += count
+        for (holder, name, namespace), count in self._finished.items():
+            ended[holder or targets.get((name, namespace), "")] += count
         for name in self._names():
             yield (name,), ended[name]
 
