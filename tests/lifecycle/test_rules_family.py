@@ -187,6 +187,15 @@ def test_the_variant_that_runs_is_deleted_for_its_flavor_only_when_its_job_has_s
     assert deleted(due(stopped, members, policy)) == ["b"]
 
 
+def test_without_a_job_that_could_use_its_quota_it_is_deleted_at_once() -> None:
+    a, b, c = family()
+    of, policy = running("b"), FamilyPolicy(("a", "c"))
+    of = replace(of, metadata=replace(of.metadata, owner_references=()))
+    assert deleted(due(of, (a, admitted(b), c), policy)) == ["b"]
+    evicting = after(due(of, (a, c), policy), of)
+    assert states.is_evicted(evicting)
+
+
 def test_variants_in_a_local_queue_that_the_parent_has_left_are_deleted() -> None:
     moved = parent()
     moved = replace(moved, spec=replace(moved.spec, queue_name="other"))

@@ -77,6 +77,11 @@ def _is_run(parent: Workload, variant: Workload) -> bool:
     return any(flavor_of(variant) in assigned.flavors.values() for assigned in given.pod_set_assignments)
 
 
+def _is_used(parent: Workload, variant: Workload) -> bool:
+    """Whether pods may use the quota of a variant: the parent runs with it, and has a job."""
+    return _is_run(parent, variant) and bool(parent.metadata.owner_references)
+
+
 def _counts(workload: Workload) -> tuple[tuple[str, int], ...]:
     """How many pods of each pod set a Workload requests."""
     return tuple((pod_set.name, pod_set.count) for pod_set in workload.spec.pod_sets)
@@ -166,7 +171,7 @@ def decide(
         (each for each in variants if flavor_of(each) in policy.flavors and each not in gone),
         key=lambda each: policy.place(flavor_of(each)),
     )
-    lost = next((each for each in variants if flavor_of(each) not in policy.flavors and _is_run(parent, each)), None)
+    lost = next((each for each in variants if flavor_of(each) not in policy.flavors and _is_used(parent, each)), None)
     if lost is not None:
         return FamilyStep((*created, *stale, *_without_flavor(parent, lost)))
     evicted = _evicted(parent, family, options, now)
@@ -262,7 +267,7 @@ def _stale(parent: Workload, variants: Sequence[Workload], policy: FamilyPolicy)
     for variant in variants:
         flavor = flavor_of(variant)
         if flavor not in policy.flavors:
-            if not _is_run(parent, variant):
+            if not _is_used(parent, variant):
                 yield from _deleted(variant, f'flavor "{flavor}" no longer in ClusterQueue')
         elif variant.spec.queue_name != parent.spec.queue_name and not _is_run(parent, variant):
             yield from _deleted(variant, "its parent moved to another LocalQueue")
