@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import virtual
+from kubeserver.admission.chain import DELETE, AdmissionAttributes, AdmissionHook, ValidationResult
 from kubeserver.registry import crd_registration
 from kubeserver.serve import ServerSettings
 from kubeserver.storage.sqlite import JournalRecord, SqliteJournal, StoreKey, WriteOperation
@@ -137,6 +139,31 @@ class TestOwners:
         client.post(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner))).ok()
         client.delete(f"{WIDGETS}/owner", {"propagationPolicy": "Background"}).ok()
         until(lambda: client.get(f"{CONFIG_MAPS}/child").code == 404)
+
+    def test_an_error_of_a_hook_keeps_no_other_dependent(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fail(review: AdmissionAttributes) -> ValidationResult:
+            if review.name == "broken":
+                raise RuntimeError("a defect of the hook")
+            return ValidationResult()
+
+        hook = AdmissionHook(
+            name="failing", group="", plural="configmaps", version="v1", operations=frozenset({DELETE}), validate=fail
+        )
+        with Running(ServerSettings(data_dir=tmp_path / "data"), replace(parts(), hooks=(hook,))) as server:
+            client = server.client()
+            owner = client.post(WIDGETS, widget("owner")).ok()
+            for name in ("broken", "child"):
+                client.post(CONFIG_MAPS, config_map(name, ownerReferences=owned_by(owner))).ok()
+            client.delete(f"{WIDGETS}/owner", {"propagationPolicy": "Background"}).ok()
+            until(lambda: client.get(f"{CONFIG_MAPS}/child").code == 404)
+            later = client.post(WIDGETS, widget("later")).ok()
+            client.post(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(later))).ok()
+            client.delete(f"{WIDGETS}/later", {"propagationPolicy": "Background"}).ok()
+            until(lambda: client.get(f"{CONFIG_MAPS}/child").code == 404)
+            client.get(f"{CONFIG_MAPS}/broken").ok()
+        assert "a defect of the hook" in caplog.text
 
     @pytest.mark.parametrize(("options", "stays"), [({}, False), ({"propagationPolicy": "Orphan"}, True)])
     def test_pods_of_a_job_stay_only_if_that_is_asked_for(

@@ -138,6 +138,9 @@ class GarbageCollector:
                 if isinstance(subject, StoreKey):
                     self._due[subject] = None
                 log.debug("collecting %s will be tried again: %s", subject, error)
+            except Exception:
+                # Others are collected all the same; this one when it or its owner changes, or at the next start.
+                log.exception("collecting %s failed", subject)
 
         for start in range(0, len(subjects), TOGETHER):
             await asyncio.gather(*(attempt(subject) for subject in subjects[start : start + TOGETHER]))
