@@ -70,6 +70,14 @@ class TestPages:
         assert second["metadata"]["continue"] == ""
         assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
+    def test_the_last_page_of_what_is_selected_has_no_token(self, client: Client, place: str) -> None:
+        """Also where other objects come after it [AS42]."""
+        selector = "letter in (a,b)"
+        first = client.get(place, limit=1, labelSelector=selector).ok()
+        assert (names(first), "remainingItemCount" in first["metadata"]) == (["a"], False)
+        second = client.get(place, limit=1, labelSelector=selector, **{"continue": first["metadata"]["continue"]}).ok()
+        assert (names(second), second["metadata"]["continue"]) == (["b"], "")
+
     def test_a_token_from_elsewhere_is_refused(self, client: Client, place: str) -> None:
         for token in ("zzz", "%00", "WzEsMiwzXQ", "WzAsImEiLCJiIl0", "a" * 5000):
             client.get(place, limit=1, **{"continue": token}).refused(400)
