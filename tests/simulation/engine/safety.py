@@ -511,11 +511,18 @@ def _is_gated(pod: Tree) -> bool:
 def runs_with_a_variant(
     store: StoredState, before: StoredWorkload | None, after: StoredWorkload | None
 ) -> Iterator[str]:
-    """A variant keeps its quota until its parent has lost its own: the pods of the job use it."""
+    """A variant keeps its quota until its parent has lost its own: the pods of the job use it. A parent without an owner
+    has no job [LC101]."""
     if before is None or not before.variant_of or not before.has_condition("QuotaReserved"):
         return
     parent = store.with_uid(before.variant_of)
-    if parent is None or parent.is_going or parent.is_over or not parent.has_condition("QuotaReserved"):
+    if (
+        parent is None
+        or not parent.owners
+        or parent.is_going
+        or parent.is_over
+        or not parent.has_condition("QuotaReserved")
+    ):
         return
     left = (after, *store.workloads.values())
     if not any(
