@@ -150,17 +150,13 @@ class ManagerMetrics:
             # Which end it was makes no difference to the figures but one.
             ended = finishing.finish(old, FinishedReason.SUCCEEDED, "", at)
             holder = states.cluster_queue(old)
-            counted_in = holder or self._cluster_queue_of(old)
+            # One that finished without quota counts in the ClusterQueue of its LocalQueue.
+            counted_in = self._informers.cluster_queue_of(old)
             self.metrics.changes(
                 new, [replace(change, cluster_queue=counted_in) for change in ended if isinstance(change, Finished)]
             )
             if over.reason == FinishedReason.WORKLOAD_SLICE_REPLACED and holder:
                 self.metrics.slice_replaced(holder)
-
-    def _cluster_queue_of(self, workload: kueue.Workload) -> str:
-        """Return the ClusterQueue of a Workload's LocalQueue; empty if there is no such LocalQueue."""
-        found = self._informers.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
-        return found.spec.cluster_queue or "" if found is not None else ""
 
     def _has_series(self, namespace: str, name: str) -> bool:
         """Whether a LocalQueue exists, and its labels select it for series of its own."""
