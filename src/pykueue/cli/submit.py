@@ -138,16 +138,18 @@ class SubmitCommand(click.Command):
     "--cpu", default="1", show_default=True, callback=_amount, help="Processors for each pod, such as 2 or 500m."
 )
 @click.option("--memory", default="", callback=_amount, help="Memory for each pod, such as 4Gi; it cannot have more.")
-@click.option("--gpus", type=click.IntRange(0), default=0, help="Graphics processors (nvidia.com/gpu) for each pod.")
+@click.option(
+    "--gpus", type=flags.IntegerRange(0), default=0, help="Graphics processors (nvidia.com/gpu) for each pod."
+)
 @click.option(
     "--parallelism",
-    type=click.IntRange(1),
+    type=flags.IntegerRange(1),
     default=1,
     show_default=True,
     help="Pods at the same time; each finds its number in JOB_COMPLETION_INDEX.",
 )
 @click.option(
-    "--retries", type=click.IntRange(0), default=0, show_default=True, help="How often a failed pod is tried again."
+    "--retries", type=flags.IntegerRange(0), default=0, show_default=True, help="How often a failed pod is tried again."
 )
 @click.option(
     "--time-limit",
