@@ -112,7 +112,7 @@ def values(plan: InstallPlan) -> Tree:
     found |= {name: container.get(field) for name, field in _OF_CONTAINER.items()}
     found = {name: _OTHERWISE.get(name) if value is None else value for name, value in found.items()}
     found[_CONFIGURATION] = manager_deployment.configuration_text(plan.written)
-    found[_EXTERNAL] = next(one for one in all_manifests(plan) if _is_external_role(one))["rules"]
+    found[_EXTERNAL] = next(one for one in all_manifests(plan) if _is_external_role(one)).get("rules", [])
     found[_API_SERVER] = [{"ipBlock": {"cidr": cidr}} for cidr in plan.api_server]
     found[_DASHBOARD] = plan.dashboard
     found[_HISTORY] = plan.history_size
