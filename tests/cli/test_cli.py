@@ -63,6 +63,12 @@ def test_a_closed_stdout_ends_a_command_as_sigpipe_would() -> None:
     ("words", "sentence"),
     [
         ("submit --gpus 0.5 -- true", "Invalid value for '--gpus': '0.5' is not a valid integer."),
+        ("submit --time 90 -- true", "--time-limit 90: is a time of sbatch; write 1h30m"),
+        ("submit --time 0 -- true", "--time-limit 0: must be at least a second"),
+        ("submit --time 30:15 -- true", "--time-limit 30:15: is a time of sbatch; write 30m15s"),
+        ("submit --time 2:00:00 -- true", "--time-limit 2:00:00: is a time of sbatch; write 2h"),
+        ("submit --expected-time 1-02:30 -- true", "--expected-time 1-02:30: is a time of sbatch; write 26h30m"),
+        ("submit --hold -- true", "submit has no option --hold: jobs are held after they are submitted"),
         ("install --dry-run --namespace A_B", "pykueue: --namespace A_B: must be lower case letters"),
         ("uninstall --namespace A_B", "pykueue: --namespace A_B: must be lower case letters"),
         ("queue -s https://localhost:1 --request-timeout=-1s", "-1s: must not be negative; 0 is no timeout"),
