@@ -115,7 +115,8 @@ async def api_server(
     ):
         # A kubeconfig is the sign that the server is ready, so the one of an earlier run is deleted first, but not
         # before the lock on the data directory is held.
-        kubeconfig.unlink(missing_ok=True)
+        with _kubeconfig_at(kubeconfig):
+            kubeconfig.unlink(missing_ok=True)
         credentials = _credentials(settings, hosts, now)
         access = authentication.Authenticator(
             {credentials.admin_token: authentication.ADMIN, credentials.view_token: authentication.VIEWER}, hosts
@@ -209,9 +210,20 @@ def announce(settings: ServerSettings, ready: Serving) -> None:
     url, credentials = ready.url, ready.credentials
     if settings.view_kubeconfig is not None:
         view = server_credentials.kubeconfig(url, credentials.ca, credentials.viewer, credentials.view_token, "view")
-        server_credentials.write_private(settings.view_kubeconfig, view)
+        with _kubeconfig_at(settings.view_kubeconfig):
+            server_credentials.write_private(settings.view_kubeconfig, view)
     admin = server_credentials.kubeconfig(url, credentials.ca, credentials.admin, credentials.admin_token)
-    server_credentials.write_private(ready.kubeconfig, admin)
+    with _kubeconfig_at(ready.kubeconfig):
+        server_credentials.write_private(ready.kubeconfig, admin)
+
+
+@contextlib.contextmanager
+def _kubeconfig_at(path: Path) -> Iterator[None]:
+    """Raise UsageError where the file cannot be replaced: its place is a flag of the user."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"the kubeconfig cannot be written: {path}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

@@ -330,6 +330,22 @@ integrations: {frameworks: [batch/job]}
     assert found(f"{SOUND}---{KINDS}---{configuration}") == {}
 
 
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [("1e9999", "'1e9999' has an exponent beyond 2000"), ("9" * 400, "is too long to be a quantity: 400 characters")],
+)
+def test_request_that_is_not_a_quantity_is_a_finding(written: str, sentence: str) -> None:
+    job = f"""
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: large, namespace: team, labels: {{kueue.x-k8s.io/queue-name: jobs}}}}
+spec: {{template: {{spec: {{containers: [{{name: main, resources: {{requests: {{cpu: "{written}"}}}}}}]}}}}}}
+"""
+    [finding] = found(f"{SOUND}---{job}")["units"]
+    assert finding.startswith("Job team/large: cpu of container main: ")
+    assert sentence in finding
+
+
 @pytest.mark.parametrize("rule", SPOILT)
 def test_a_rule_finds_what_it_is_for(rule: str) -> None:
     before, after, finding = SPOILT[rule]

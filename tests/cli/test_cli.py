@@ -59,6 +59,27 @@ def test_a_closed_stdout_ends_a_command_as_sigpipe_would() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("submit --gpus 0.5 -- true", "Invalid value for '--gpus': '0.5' is not a valid integer."),
+        ("submit --time 90 -- true", "--time-limit 90: is a time of sbatch; write 1h30m"),
+        ("submit --time 0 -- true", "--time-limit 0: must be at least a second"),
+        ("submit --time 30:15 -- true", "--time-limit 30:15: is a time of sbatch; write 30m15s"),
+        ("submit --time 2:00:00 -- true", "--time-limit 2:00:00: is a time of sbatch; write 2h"),
+        ("submit --expected-time 1-02:30 -- true", "--expected-time 1-02:30: is a time of sbatch; write 26h30m"),
+        ("submit --hold -- true", "submit has no option --hold: jobs are held after they are submitted"),
+        ("install --dry-run --namespace A_B", "pykueue: --namespace A_B: must be lower case letters"),
+        ("uninstall --namespace A_B", "pykueue: --namespace A_B: must be lower case letters"),
+        ("queue -s https://localhost:1 --request-timeout=-1s", "-1s: must not be negative; 0 is no timeout"),
+    ],
+)
+def test_refusal_names_the_flag_and_the_rule(words: str, sentence: str) -> None:
+    result = run(*words.split())
+    assert result.returncode == 2
+    assert sentence in result.stderr.splitlines()[-1]
+
+
 def test_an_answer_that_cannot_be_written_is_one_sentence() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

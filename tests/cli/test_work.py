@@ -293,6 +293,20 @@ class TestLater:
     def test_a_job_that_is_not_there_is_one_sentence(self, shell: Shell, verb: str) -> None:
         assert shell(verb, "nobody") == (2, "", "pykueue: job nobody not found in namespace default\n")
 
+    def test_logs_of_another_type_are_not_those_of_a_job_with_this_name(self, shell: Shell) -> None:
+        shell("submit", "--wait", "--name", "typed", "--", "echo", "here")
+        assert shell("logs", "job/typed") == (0, "here\n", "")
+        unknown = "foo is not a kind of job: TYPE/NAME is such as job/typed or pytorchjob/typed"
+        assert shell("logs", "foo/typed") == (2, "", f"pykueue: {unknown}\n")
+        expected = "pykueue: pytorchjob typed not found in namespace default\n"
+        assert shell("logs", "pytorchjob/typed") == (2, "", expected)
+        assert shell("cancel", "typed").code == 0
+        until(lambda: shell("logs", "job/typed").out == "here\n")
+        assert shell("logs", "pytorchjob/typed") == (2, "", expected)
+
+    def test_explain_refuses_an_empty_name(self, shell: Shell) -> None:
+        assert shell("explain", "job/") == (2, "", "pykueue: 'job/' names no Workload or job: the name is empty\n")
+
     def test_of_several_jobs_one_that_is_not_there_saves_the_others(self, shell: Shell) -> None:
         shell("submit", "--name", "kept", "--cpu", "100m", "--", "sleep", "600")
         assert shell("cancel", "kept", "nobody").code == 2

@@ -44,6 +44,14 @@ class NoServer:
         (lambda client: client.wait("a", timeout_seconds=True), "timeout_seconds must be a number of seconds, not True"),
         (lambda client: client.submit(["a"], environment=["a"]), ("environment must map names to values, such as "
          "{'LEVEL': 'debug'}, not ['a']")),
+        (lambda client: client.submit(["a"], parallelism=0), "parallelism must be a whole number of at least 1, not 0"),
+        (lambda client: client.submit(["a"], gpus=1.5), "gpus must be a whole number of at least 0, not 1.5"),
+        (lambda client: client.submit(["a"], retries=True), "retries must be a whole number of at least 0, not True"),
+        (lambda client: client.submit(["a"], time_limit_seconds=0), ("time_limit_seconds must be a whole number of at "
+         "least 1, not 0")),
+        (lambda client: client.submit(["a"], expected_seconds="1h"), ("expected_seconds must be a whole number of at "
+         "least 1, not '1h'")),
+        (lambda client: client.whatif("a"), "an object must be a mapping, as of a manifest, not 'a'"),
         (lambda client: client.history(since=5), "since must be a text such as 'monday' or '-30d', or a datetime, not 5"),
         (lambda client: client.history(user=5), "user must be a text, not 5"),
         (lambda client: client.history(states="Running"), "states must be a list of texts, not 'Running'"),

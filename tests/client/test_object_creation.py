@@ -28,6 +28,14 @@ def test_quotas_and_limits_of_a_flavor_come_together() -> None:
 BAD_LIMITS = {
     "no flavor": ({"nominal-quota": ["cpu=9"]}, "--nominal-quota cpu=9: must be FLAVOR:RESOURCE=AMOUNT"),
     "no amount": ({"nominal-quota": ["a:cpu=lots"]}, "--nominal-quota a:cpu=lots: cpu=lots is not a quantity"),
+    "a flavor twice": (
+        {"nominal-quota": ["a:cpu=1", "a:cpu=2"]},
+        "--nominal-quota a:cpu=2: flavor a is given twice",
+    ),
+    "a resource twice": (
+        {"nominal-quota": ["a:cpu=1;cpu=2"]},
+        "--nominal-quota a:cpu=1;cpu=2: resource cpu is given twice",
+    ),
     "a limit for something else": (
         {"nominal-quota": ["a:cpu=9"], "lending-limit": ["a:memory=1Gi"]},
         "--lending-limit: flavor a must have the resources cpu",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,9 @@ def test_kustomize_renders_the_same_installation_and_a_cluster_accepts_it(
     assert applied.count("serverside-applied") == len(made)
     run("kubectl", "wait", "--for=condition=Established", "crd/workloads.kueue.x-k8s.io", "--timeout=60s")
     assert run("kubectl", "diff", "-k", str(DEPLOY), "--server-side") == "", "and has nothing to add to it"
+    run(sys.executable, "-m", "pykueue", "install")
+    applied = run("kubectl", "apply", "-k", str(DEPLOY), "--server-side")
+    assert applied.count("serverside-applied") == len(made), "the field managers do not conflict"
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")

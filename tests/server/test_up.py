@@ -182,6 +182,8 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         (("--config", "/does/not/exist"), "/does/not/exist"),
         (("--data-dir", "/dev/null"), "the data directory cannot be used"),
         (("--data-dir", "/dev/null", "--runner", "none"), "the data directory cannot be used"),
+        (("--kubeconfig", "/dev/null/file"), "the kubeconfig cannot be written: /dev/null/file: "),
+        (("--view-kubeconfig", "/dev/null/file"), "the kubeconfig cannot be written: /dev/null/file: "),
     ],
 )
 def test_a_call_that_cannot_work_is_refused_in_a_sentence(

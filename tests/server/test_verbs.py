@@ -27,6 +27,11 @@ class TestCreate:
         assert refused["reason"] == "AlreadyExists"
         assert refused["details"] == {"name": "twin", "group": "example.com", "kind": "widgets"}
 
+    def test_an_invalid_object_with_the_name_of_another_is_invalid(self, client: Client) -> None:
+        client.post(WIDGETS, widget("taken")).ok()
+        refused = client.post(WIDGETS, {**widget("taken"), "spec": {"size": "large"}}).refused(422)
+        assert refused["reason"] == "Invalid"
+
     def test_a_generated_name_has_five_letters_more(self, client: Client) -> None:
         made = client.post(WIDGETS, widget(generateName="some-")).ok()["metadata"]["name"]
         assert made.startswith("some-")

@@ -160,7 +160,6 @@ class Rest:
         context.name = self._name(context, details)
         if context.name:
             details["name"] = context.name
-        await self._refuse_taken(context)
         if resource.has_status and resource.custom:
             tree.pop("status", None)
         rules.on_create(tree)
@@ -169,7 +168,8 @@ class Rest:
         if self._objects.next_revision != before:
             # Other writes happened while a webhook was called: check again.
             self._check_namespace(context)
-            await self._refuse_taken(context)
+        # Last, as in kube-apiserver: an invalid object with the name of another is invalid.
+        await self._refuse_taken(context)
         return await self._store(context, WriteOperation.ADDED, tree, code=201)
 
     def _name(self, context: WriteContext, details: Tree) -> str:

@@ -337,7 +337,10 @@ _MEMORY_OF_CORE: Final = 16 * _MEBIBYTE
 
 def _odd(resource: str, written: quantity.QuantityText) -> str:
     """A probable mistake of the unit; empty without one."""
-    found = quantity.parse(written)
+    try:
+        found = quantity.parse(written)
+    except quantity.QuantityError as error:  # of a job that no API server has validated
+        return str(error)
     if resource == amounts.CPU and found > quantity.Quantity(_CORES_MANY):
         return f"{written} cores; millicores are written with m"
     if resource == "memory" or resource.startswith("hugepages-"):

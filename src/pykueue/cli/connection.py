@@ -81,7 +81,7 @@ def connects(command: Command, own: Collection[str] = ()) -> Command:
     @functools.wraps(command)
     def parsed(*args: Any, connection_flags: ConnectionFlags, namespace: str, **kwargs: Any) -> Any:
         if namespace:
-            _check_namespace(namespace)
+            check_namespace(namespace)
         return command(*args, connection=Connection(connection_flags, namespace), **kwargs)
 
     option = click.option(
@@ -94,7 +94,7 @@ def connects(command: Command, own: Collection[str] = ()) -> Command:
     return connection_options(cast("Command", option(parsed)), own)
 
 
-def _check_namespace(name: str) -> None:
+def check_namespace(name: str) -> None:
     """Raise UsageError for what is no name of a namespace: in the path of a request it could name something else."""
     from kubemachinery import meta
     from kubemachinery.errors import UsageError

@@ -183,9 +183,12 @@ def _timeout(text: str) -> float:
     if text.isdecimal():
         return float(text)
     try:
-        return meta.parse_duration(text) / meta.SECOND
+        timeout = meta.parse_duration(text) / meta.SECOND
     except meta.TimeError as error:
         raise UsageError(f"--request-timeout {text}: {error}") from None
+    if timeout < 0:
+        raise UsageError(f"--request-timeout {text}: must not be negative; 0 is no timeout")
+    return timeout
 
 
 class _Watched:

@@ -206,6 +206,8 @@ class Named(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Named:
         prefix, _, name = text.rpartition("/")
+        if not name:
+            raise UsageError(f"{text!r} names no Workload or job: the name is empty")
         return cls(prefix, name)
 
     def may_be(self, kind: str, *shorts: str) -> bool:

@@ -22,6 +22,12 @@ class LooseOption(click.Option):
         self.spaced = tuple(spaced)
 
 
+class IntegerRange(click.IntRange):
+    """An integer between limits; click would refuse other text as "not a valid integer range"."""
+
+    name = "integer"
+
+
 class Command(click.Command):
     """A command with such flags; click itself would take the next word as their value."""
 

@@ -11,7 +11,7 @@ import click
 
 from kubemachinery.errors import UsageError
 from pykueue.cli.configuration_options import FEATURE_GATES, written
-from pykueue.cli.connection import connection_options
+from pykueue.cli.connection import check_namespace, connection_options
 from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.errors import ConfigurationError
 
@@ -110,6 +110,8 @@ def plan_of(
     the flag are written into the installed Configuration."""
     from pykueue import settings
     from pykueue.install.manifests import IMAGE, InstallPlan
+
+    check_namespace(namespace)
 
     source, tree = str(config) if config is not None else "--feature-gates", written(config)
     if not isinstance(tree, dict):

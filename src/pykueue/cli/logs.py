@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubemachinery.errors import UsageError
-from pykueue.cli import completion_candidates, output_may_close
+from pykueue.cli import completion_candidates, flags, output_may_close
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import aside, progress
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, default="", shell_complete=completion_candidates.jobs())
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job has finished.")
 @click.option("-p", "--previous", is_flag=True, help="Show the log of the previous container instance.")
-@click.option("--tail", type=click.IntRange(0), default=None, help="Only this many last lines of each pod.")
+@click.option("--tail", type=flags.IntegerRange(0), default=None, help="Only this many last lines of each pod.")
 @click.option("-c", "--container", default="", help="The container (default: the first one).")
 @connects
 def command(connection: Connection, name: str, follow: bool, previous: bool, tail: int | None, container: str) -> None:
@@ -37,12 +37,11 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
 
     async def work(client: ApiClient, namespace: str) -> None:
         service = job_service.JobService(client, namespace, aside)
-        try:
-            job = await service.job(name) if name else await service.newest()
-        except UsageError:
-            if not await _print_kept(client, namespace, name, tail):
-                raise
-            return
+        job = await service.find_job(name) if name else await service.newest()
+        if job is None:
+            if await _print_kept(client, namespace, name, tail):
+                return
+            job = await service.job(name)  # raises that it is not found
         options = pod_logs.PodLogOptions(follow=follow, previous=previous, tail=tail, container=container)
         if follow:
             await warn_if_pods_do_not_run(service)
@@ -53,13 +52,20 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
 
 
 async def _print_kept(client: ApiClient, namespace: str, name: str, tail: int | None) -> bool:
-    """Print the kept log of a deleted job, the last one of this name. Returns whether there is one."""
+    """Print the kept log of a deleted job, the last one of this NAME or TYPE/NAME. Returns whether there is one."""
     from kubemachinery.client import errors
-    from pykueue.client import job_history, pod_logs
+    from pykueue.client import job_history, pod_logs, queued_job
 
-    wanted = job_history.HistoryRequest(namespace=namespace, name=name.rpartition("/")[2])
+    type_, _, short = name.rpartition("/")
+    row = queued_job.row_named(type_)
+    wanted = job_history.HistoryRequest(namespace=namespace, name=short)
     try:
-        found = [record async for record in job_history.records(client, wanted)] if name else []
+        found = [
+            record
+            async for record in job_history.records(client, wanted)
+            # Jobs of several kinds may have had this name.
+            if row is None or record.job_kind == f"{row.kind.kind.lower()}.{row.kind.group}".rstrip(".")
+        ]
     except (UsageError, errors.ApiError):
         return False
     for record in sorted(found, key=lambda one: one.submitted or "", reverse=True):

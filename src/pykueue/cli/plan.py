@@ -57,7 +57,7 @@ def within(seconds: float) -> Callable[[], bool]:
 @click.option("--now", "now_text", default=None, help="The time of the cycle, RFC 3339 (default: now).")
 @click.option(
     "--cycles",
-    type=click.IntRange(1, planner.CYCLES_MAX),
+    type=flags.IntegerRange(1, planner.CYCLES_MAX),
     default=None,
     help="The number of cycles (default: 1).",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +34,25 @@ def _amount(context: click.Context, option: click.Parameter, text: str) -> str:
 def _seconds(context: click.Context, option: click.Parameter, text: str) -> int | None:
     from pykueue.client import job_request
 
+    if (found := _SBATCH_TIME.fullmatch(text)) and (duration := _of_sbatch(found)):
+        raise UsageError(f"{option.opts[0]} {text}: is a time of sbatch; write {duration}")
     return job_request.seconds(text, option.opts[0]) if text else None
+
+
+# MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, and the same with DAYS-, where hours come first.
+_SBATCH_TIME: Final = re.compile(r"(?:(\d{1,4})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?")
+
+
+def _of_sbatch(found: re.Match[str]) -> str:
+    """A time of sbatch as a duration such as 26h30m; empty for zero, which is no limit there."""
+    days, *parts = (int(part) if part else None for part in found.groups())
+    first, second, third = (part or 0 for part in parts)
+    if days is not None or parts[2] is not None:
+        total = ((days or 0) * 24 + first) * 3600 + second * 60 + third
+    else:
+        total = first * 60 + second
+    hours, minutes, seconds = total // 3600, total // 60 % 60, total % 60
+    return "".join(f"{amount}{unit}" for amount, unit in ((hours, "h"), (minutes, "m"), (seconds, "s")) if amount)
 
 
 def _variables(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
@@ -77,6 +96,19 @@ _SLURM: Final[Mapping[str, str]] = {
     "--exclusive": "nodes are not reserved as a whole; ask for all of their cpu",
     "--pty": "interactive jobs do not exist; --follow shows the log",
     "--begin": "a start time does not exist; the job starts when quota is available",
+    "--wrap": "write the command after --, such as -- sh -c 'COMMAND'",
+    "--constraint": "features of nodes are flavors of the queue; use --queue",
+    "-C": "features of nodes are flavors of the queue; use --queue",
+    "--reservation": "a reservation belongs to a queue (`pykueue reserve`); use --queue",
+    "--hold": "jobs are held after they are submitted: `pykueue stop workload NAME`",
+    "-H": "jobs are held after they are submitted: `pykueue stop workload NAME`",
+    "--nice": "use --priority-class",
+    "--requeue": "an evicted job is always requeued; --retries is for failed pods",
+    "--no-requeue": "an evicted job is always requeued; --retries is for failed pods",
+    "--error": "both outputs are in the log: `pykueue logs NAME`",
+    "--mail-type": "mail is not sent; `pykueue wait NAME` returns when the job has finished",
+    "--mail-user": "mail is not sent; `pykueue wait NAME` returns when the job has finished",
+    "--test-only": "use --dry-run for the Job, or `pykueue whatif --eta -f FILE` for its start",
 }
 
 
@@ -138,16 +170,18 @@ class SubmitCommand(click.Command):
     "--cpu", default="1", show_default=True, callback=_amount, help="Processors for each pod, such as 2 or 500m."
 )
 @click.option("--memory", default="", callback=_amount, help="Memory for each pod, such as 4Gi; it cannot have more.")
-@click.option("--gpus", type=click.IntRange(0), default=0, help="Graphics processors (nvidia.com/gpu) for each pod.")
+@click.option(
+    "--gpus", type=flags.IntegerRange(0), default=0, help="Graphics processors (nvidia.com/gpu) for each pod."
+)
 @click.option(
     "--parallelism",
-    type=click.IntRange(1),
+    type=flags.IntegerRange(1),
     default=1,
     show_default=True,
     help="Pods at the same time; each finds its number in JOB_COMPLETION_INDEX.",
 )
 @click.option(
-    "--retries", type=click.IntRange(0), default=0, show_default=True, help="How often a failed pod is tried again."
+    "--retries", type=flags.IntegerRange(0), default=0, show_default=True, help="How often a failed pod is tried again."
 )
 @click.option(
     "--time-limit",

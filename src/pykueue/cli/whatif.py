@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(1, 100),
+    type=flags.IntegerRange(1, 100),
     default=1,
     help="With --trace: how often to draw the run times that are not known; the table then has their range.",
 )

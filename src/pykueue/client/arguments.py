@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, SupportsIndex
 
 from kubemachinery.errors import UsageError
 
@@ -23,6 +24,21 @@ def timeout(given: object) -> float | None:
     if not isinstance(given, int | float) or isinstance(given, bool) or math.isnan(given):
         raise UsageError(f"timeout_seconds must be a number of seconds, not {given!r}")
     return float(given)
+
+
+def whole_number(given: object, name: str, least: int) -> int:
+    # Whole numbers of other libraries, such as NumPy, are no int.
+    number = None if isinstance(given, bool) or not isinstance(given, SupportsIndex) else operator.index(given)
+    if number is None or number < least:
+        raise UsageError(f"{name} must be a whole number of at least {least}, not {given!r}")
+    return number
+
+
+def objects(given: Sequence[object]) -> tuple[Mapping[str, Any], ...]:
+    for one in given:
+        if not isinstance(one, Mapping):
+            raise UsageError(f"an object must be a mapping, as of a manifest, not {one!r}")
+    return tuple(one for one in given if isinstance(one, Mapping))
 
 
 def environment(given: object) -> Mapping[str, Any]:

@@ -150,6 +150,14 @@ class AsyncClient:
         if isinstance(command, str):
             raise UsageError(f"command must be a list of words, such as ['python', 'train.py'], not {command!r}")
         environment = arguments.environment(options.get("environment", {}))
+        gpus = arguments.whole_number(options.get("gpus", 0), "gpus", 0)
+        parallelism = arguments.whole_number(options.get("parallelism", 1), "parallelism", 1)
+        retries = arguments.whole_number(options.get("retries", 0), "retries", 0)
+        limit, expected = options.get("time_limit_seconds"), options.get("expected_seconds")
+        if limit is not None:
+            limit = arguments.whole_number(limit, "time_limit_seconds", 1)
+        if expected is not None:
+            expected = arguments.whole_number(expected, "expected_seconds", 1)
         here = self._reaches_out and await self._service.runs_processes()
         if self._reaches_out and not here and not options.get("image"):
             raise UsageError("this server runs containers: name an image")
@@ -161,11 +169,11 @@ class AsyncClient:
             namespace=self.namespace,
             cpu=job_request.amount(str(options.get("cpu", job_request.CPU)), "cpu"),
             memory=job_request.amount(memory, "memory") if memory else "",
-            gpus=options.get("gpus", 0),
-            parallelism=options.get("parallelism", 1),
-            retries=options.get("retries", 0),
-            time_limit_seconds=options.get("time_limit_seconds"),
-            expected_seconds=options.get("expected_seconds"),
+            gpus=gpus,
+            parallelism=parallelism,
+            retries=retries,
+            time_limit_seconds=limit,
+            expected_seconds=expected,
             environment=environment,
             priority_class=await self._service.priority_class(options.get("priority_class", "")),
             image=options.get("image") or job_request.NO_IMAGE,
@@ -282,7 +290,7 @@ class AsyncClient:
 
     async def whatif(self, *objects: Mapping[str, Any]) -> WhatIfReport:
         """Which Workloads would start, wait or be evicted if these objects were applied; jobs are submitted."""
-        change = read(Document(f"object {n}", dict(tree)) for n, tree in enumerate(objects, start=1))
+        change = read(Document(f"object {n}", dict(tree)) for n, tree in enumerate(arguments.objects(objects), start=1))
         case = await live_case.case(self.api_client, classes=bool(change.jobs), report=lambda _: None)
         now = self._clock.now()
         return whatif.compare(case, whatif.changed_by(case, change, (), now), now)

@@ -74,13 +74,19 @@ def resource_groups(limits: Mapping[str, Sequence[str]]) -> list[Tree]:
 
 
 def _flavor_amounts(option: str, texts: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    seen: set[str] = set()
     for word in words(texts):
         flavor, colon, rest = word.partition(":")
         pairs = [pair.strip().partition("=") for pair in rest.split(";") if pair.strip()]
         if not colon or not _FLAVOR.fullmatch(flavor.strip()) or not pairs:
             raise UsageError(f"--{option} {word}: must be FLAVOR:RESOURCE=AMOUNT;RESOURCE=AMOUNT")
-        amounts = {}
+        if flavor.strip() in seen:
+            raise UsageError(f"--{option} {word}: flavor {flavor.strip()} is given twice")
+        seen.add(flavor.strip())
+        amounts: dict[str, str] = {}
         for name, equals, amount in pairs:
+            if name in amounts:
+                raise UsageError(f"--{option} {word}: resource {name} is given twice")
             try:
                 quantity.parse(amount if equals else "")
             except quantity.QuantityError:

@@ -62,7 +62,7 @@ class Aggregated:
         self._authorizer = authorizer
         self._reported: set[str] = set()
         self.port = visibility.SERVICE_PORT
-        # The API server shows a certificate of its own; who has none may still come with a token.
+        # The API server has a client certificate; other clients may authenticate with a token.
         tls.verify_mode = ssl.CERT_OPTIONAL
 
     async def renew(self) -> None:
@@ -77,8 +77,8 @@ class Aggregated:
         if not front.authorities:
             # Beside a cluster only this machine can connect, and its users may read what is shown.
             front = replace(front, trusts_any_client=self._beside)
-            who = "every program of this machine can" if self._beside else "no client can"
-            self._warn(f"the API server has no client certificate authority: {who} read the visibility API")
+            clients = "every program of this machine can" if self._beside else "no client can"
+            self._warn(f"the API server has no client certificate authority: {clients} read the visibility API")
         self._authorizer.request_header = front
 
     async def _read_config(self) -> RequestHeaderConfig:

@@ -107,7 +107,7 @@ class DefaultLocalQueues:
         cluster_queues.add_handler(self._cluster_queue_seen)
         namespaces.add_handler(self._namespace_seen)
 
-    # --- What wakes it ------------------------------------------------------------------------------------------------
+    # --- Events that add keys -----------------------------------------------------------------------------------------
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         old, new = change.old, change.new

@@ -98,7 +98,7 @@ class JobsController:
         informer.add_handler(partial(self._job_seen, row))
         return informer
 
-    # --- What wakes it ------------------------------------------------------------------------------------------------
+    # --- Events that add keys -----------------------------------------------------------------------------------------
 
     def _job_seen(self, row: JobIntegration, change: InformerEvent[Tree]) -> None:
         if change.new is None and change.old is not None:

@@ -40,14 +40,14 @@ COHORT: Final = registry.KUEUE.of(kueue.Cohort)
 
 _BATCH_SECONDS: Final = 1.0
 _RUSH_BATCH_SECONDS: Final = 5.0
-_RUSH: Final = 5  # news between two writes
+_RUSH: Final = 5  # changes between two statuses
 _COUNTS: Final = ("pendingWorkloads", "reservingWorkloads", "admittedWorkloads")
 
 Queue: TypeAlias = kueue.ClusterQueue | kueue.LocalQueue | kueue.Cohort
 
 
-class Which(NamedTuple):
-    """One queue or cohort."""
+class QueueReference(NamedTuple):
+    """A ClusterQueue, a LocalQueue or a Cohort: a key of this controller."""
 
     kind: str
     key: ObjectKey
@@ -57,9 +57,9 @@ class Which(NamedTuple):
 
 
 @lru_cache(maxsize=4_096)
-def _which(kind: str, name: str, namespace: str = "") -> Which:
+def _queue_reference(kind: str, name: str, namespace: str = "") -> QueueReference:
     """Made once for each queue: every event of a Workload concerns two of them."""
-    return Which(kind, ObjectKey(namespace, name))
+    return QueueReference(kind, ObjectKey(namespace, name))
 
 
 class QueuesController:
@@ -73,10 +73,10 @@ class QueuesController:
         self._background = scheduler.applier.background
         self._clock = clock
         self._usage = UsageSampler(self._world, informers, clock)
-        self._news: Counter[Which] = Counter()  # since the last look
-        self._in_a_rush: set[Which] = set()
-        self._changed: set[Which] = set()  # the queues of `_at_once`, until they are looked at
-        self.loop: Controller[Which] = Controller("queues", self._reconcile, rng, workers=2)
+        self._changes: Counter[QueueReference] = Counter()  # since the last status
+        self._in_a_rush: set[QueueReference] = set()
+        self._due: set[QueueReference] = set()  # those of `_enqueue_now`, until they are reconciled
+        self.loop: Controller[QueueReference] = Controller("queues", self._reconcile, rng, workers=2)
         informers.workloads.add_handler(self._workload_seen)
         informers.cluster_queues.add_handler(self._cluster_queue_seen)
         informers.local_queues.add_handler(self._local_queue_seen)
@@ -84,112 +84,114 @@ class QueuesController:
         for informer in (informers.flavors, informers.checks, informers.topologies):
             informer.add_handler(self._reference_seen)
 
-    # --- What wakes it ------------------------------------------------------------------------------------------------
+    # --- Events that add keys -----------------------------------------------------------------------------------------
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         # Of a change, most often both states have the same queues; each is counted once.
-        counted: Which | None = None
+        counted: QueueReference | None = None
         for workload in (change.old, change.new):
             if workload is not None:
-                which = _which(LOCAL_QUEUE.kind, workload.spec.queue_name or "", workload.metadata.namespace)
-                if which != counted:
-                    self._soon(which)
-                    counted = which
+                reference = _queue_reference(
+                    LOCAL_QUEUE.kind, workload.spec.queue_name or "", workload.metadata.namespace
+                )
+                if reference != counted:
+                    self._enqueue_later(reference)
+                    counted = reference
         for workload in (change.old, change.new):
             if workload is not None:
-                which = _which(CLUSTER_QUEUE.kind, self._informers.cluster_queue_of(workload))
-                if which != counted:
-                    self._soon(which)
-                    self._ancestors(which.key.name)
-                    counted = which
+                reference = _queue_reference(CLUSTER_QUEUE.kind, self._informers.cluster_queue_of(workload))
+                if reference != counted:
+                    self._enqueue_later(reference)
+                    self._enqueue_ancestors(reference.key.name)
+                    counted = reference
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
-        self._itself(Which(CLUSTER_QUEUE.kind, change.key), change)
+        self._enqueue_object(QueueReference(CLUSTER_QUEUE.kind, change.key), change)
         old, new = change.old, change.new
         if old is None or new is None or old.status.conditions != new.status.conditions:
             for key, _ in self._informers.local_queues.by_index("clusterQueue", change.key.name):
-                self._at_once(Which(LOCAL_QUEUE.kind, key))
+                self._enqueue_now(QueueReference(LOCAL_QUEUE.kind, key))
         if old is None or new is None or old.spec != new.spec:
-            self._shares()
+            self._enqueue_shares()
 
     def _local_queue_seen(self, change: InformerEvent[kueue.LocalQueue]) -> None:
-        self._itself(Which(LOCAL_QUEUE.kind, change.key), change)
+        self._enqueue_object(QueueReference(LOCAL_QUEUE.kind, change.key), change)
         for queue in (change.old, change.new):
             if queue is not None:
-                self._soon(Which(CLUSTER_QUEUE.kind, ObjectKey("", queue.spec.cluster_queue or "")))
+                self._enqueue_later(QueueReference(CLUSTER_QUEUE.kind, ObjectKey("", queue.spec.cluster_queue or "")))
 
     def _cohort_seen(self, change: InformerEvent[kueue.Cohort]) -> None:
-        self._itself(Which(COHORT.kind, change.key), change)
+        self._enqueue_object(QueueReference(COHORT.kind, change.key), change)
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
-            self._shares()
+            self._enqueue_shares()
             self._reference_seen(change)
 
     def _reference_seen(self, change: InformerEvent[Any]) -> None:
         for key, _ in self._informers.cluster_queues.items():
-            self._soon(Which(CLUSTER_QUEUE.kind, key))
+            self._enqueue_later(QueueReference(CLUSTER_QUEUE.kind, key))
 
-    def _shares(self) -> None:
-        """Queue a whole cohort tree: what it can lend changed, and with it every share."""
+    def _enqueue_shares(self) -> None:
+        """Add every ClusterQueue and Cohort: what a tree can lend changed, and with it the shares of its nodes."""
         if self._world.policy.is_fair:
             for key, _ in self._informers.cluster_queues.items():
-                self._soon(Which(CLUSTER_QUEUE.kind, key))
+                self._enqueue_later(QueueReference(CLUSTER_QUEUE.kind, key))
             for key, _ in self._informers.cohorts.items():
-                self._soon(Which(COHORT.kind, key))
+                self._enqueue_later(QueueReference(COHORT.kind, key))
 
-    def _ancestors(self, cluster_queue: str) -> None:
+    def _enqueue_ancestors(self, cluster_queue: str) -> None:
         if self._world.policy.is_fair:
             node = self._world.queue_node(cluster_queue)
             for cohort in node.ancestors if node is not None else ():
-                self._soon(Which(COHORT.kind, ObjectKey("", cohort.name)))
+                self._enqueue_later(QueueReference(COHORT.kind, ObjectKey("", cohort.name)))
 
-    def _itself(self, which: Which, change: InformerEvent[Any]) -> None:
-        """Queue a changed object at once; one with only a new status, most likely our own, with the rest."""
+    def _enqueue_object(self, reference: QueueReference, change: InformerEvent[Any]) -> None:
+        """Add the key of a changed object at once; with only a new status, most likely our own, it can wait."""
         old, new = change.old, change.new
         if old is not None and new is not None and _written_by_users(old) == _written_by_users(new):
-            self._soon(which)
+            self._enqueue_later(reference)
         else:
-            self._at_once(which)
+            self._enqueue_now(reference)
 
-    def _at_once(self, which: Which) -> None:
-        self._changed.add(which)
-        self.loop.add(which)
+    def _enqueue_now(self, reference: QueueReference) -> None:
+        self._due.add(reference)
+        self.loop.add(reference)
 
-    def _soon(self, which: Which) -> None:
-        self._news[which] += 1
+    def _enqueue_later(self, reference: QueueReference) -> None:
+        self._changes[reference] += 1
         # Admissions come first: a status waits longer while there are many of them.
-        if which in self._in_a_rush or self._background.is_rush:
-            if self._news[which] == 1:  # for later news it is due already, and not later than this
-                self.loop.queue.add_after(which, _RUSH_BATCH_SECONDS, priority=LOW)
+        if reference in self._in_a_rush or self._background.is_rush:
+            if self._changes[reference] == 1:  # later changes find it in the queue, due not later than this
+                self.loop.queue.add_after(reference, _RUSH_BATCH_SECONDS, priority=LOW)
         else:
-            self.loop.queue.add_after(which, _BATCH_SECONDS, priority=LOW)
+            self.loop.queue.add_after(reference, _BATCH_SECONDS, priority=LOW)
 
     # --- What it does -------------------------------------------------------------------------------------------------
 
-    async def _reconcile(self, which: Which) -> float | None:
-        if which not in self._changed:
+    async def _reconcile(self, reference: QueueReference) -> float | None:
+        if reference not in self._due:
             await self._background.take()
-        self._changed.discard(which)
-        if self._news.pop(which, 0) > _RUSH:
-            self._in_a_rush.add(which)
+        self._due.discard(reference)
+        if self._changes.pop(reference, 0) > _RUSH:
+            self._in_a_rush.add(reference)
         else:
-            self._in_a_rush.discard(which)
+            self._in_a_rush.discard(reference)
         now = self._clock.now()
         self._world.settle(now)
-        match which.kind:
+        match reference.kind:
             case CLUSTER_QUEUE.kind:
-                cluster_queue = self._informers.cluster_queues.get(which.key.name)
+                cluster_queue = self._informers.cluster_queues.get(reference.key.name)
                 if cluster_queue is not None:
                     counted = self._counted(cluster_queue)
                     status = queues.cluster_queue_status(cluster_queue, self._informers.references(), counted, now)
                     await self._write(CLUSTER_QUEUE, cluster_queue, status)
             case LOCAL_QUEUE.kind:
-                local_queue = self._informers.local_queues.get(which.key.name, which.key.namespace)
+                local_queue = self._informers.local_queues.get(reference.key.name, reference.key.namespace)
                 if local_queue is not None:
                     return await self._local_queue(local_queue)
             case COHORT.kind:
-                cohort = self._informers.cohorts.get(which.key.name)
+                cohort = self._informers.cohorts.get(reference.key.name)
                 if cohort is not None:
-                    share = self._share(self._world.cohort_node(which.key.name))
+                    share = self._share(self._world.cohort_node(reference.key.name))
                     await self._write(COHORT, cohort, queues.cohort_status(share))
         return None
 

@@ -30,7 +30,7 @@ _BEHIND_SECONDS: Final = 0.05
 
 
 class VariantsController:
-    """A key is a parent."""
+    """Creates, changes and deletes the variants of each parent of concurrent admission. A key is that of a parent."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class WorkloadController:
         scheduler.applier.on_settled.append(self.loop.add)
         scheduler.applier.on_reason_permitted.append(self._permit_reason)
 
-    # --- What wakes it ------------------------------------------------------------------------------------------------
+    # --- Events that add keys -----------------------------------------------------------------------------------------
 
     def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
         if change.new is not None:

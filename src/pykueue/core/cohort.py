@@ -187,6 +187,7 @@ class CohortTree:
 def _fill(tree: CohortTree, quotas: list[tuple[QuotaNode, Mapping[FlavorResource, Quota]]]) -> None:
     """Fill in quotas bottom-up (what each node lends its parent), then potential and lendable top-down."""
     offered: dict[QuotaNode, dict[int, int]] = {}
+    # Children before parents: the quota of a cohort includes what its children lend.
     for node, own in reversed(quotas):
         known = {tree.numbers[pair] for pair in own} | offered.get(node, {}).keys()
         node.known = tuple(sorted(known))
@@ -194,6 +195,7 @@ def _fill(tree: CohortTree, quotas: list[tuple[QuotaNode, Mapping[FlavorResource
             quota = own.get(tree.pairs[number], Quota(0))
             subtree = amounts.add(quota.nominal, offered.get(node, {}).get(number, 0))
             node.subtree[number] = subtree
+            # What a node does not lend is its own: a loan of another never takes it.
             if quota.lending_limit != UNLIMITED:
                 node.guaranteed[number] = max(0, amounts.subtract(subtree, quota.lending_limit))
             node.borrowing_limit[number] = quota.borrowing_limit
@@ -203,6 +205,7 @@ def _fill(tree: CohortTree, quotas: list[tuple[QuotaNode, Mapping[FlavorResource
                 above[number] = amounts.add(above.get(number, 0), lent)
         if not node.is_queue:
             node.height = max([1 if node.queues else 0, *(child.height + 1 for child in node.cohorts)])
+    # Parents before children: what a node can have at most depends on what its parent can have at most.
     for node in tree.nodes:
         if node.parent is None:
             node.potential = list(node.subtree)
@@ -261,6 +264,7 @@ def plan_trees(queues: Iterable[QueueSpec], cohorts: Mapping[str, CohortInfo]) -
     for name in (*queues_of, *parents.values()):
         parents.setdefault(name, "")
     parents.pop("", None)
+    # None for every cohort of a cycle and below one: these belong to no tree.
     roots = {name: _root(name, parents) for name in sorted(parents)}
     children: dict[str, list[str]] = {}
     for name, parent in sorted(parents.items()):

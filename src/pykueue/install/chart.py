@@ -73,6 +73,8 @@ def files(plan: InstallPlan) -> Iterator[tuple[str, str]]:
     for path, text in fullest.items():
         text = _with_condition(_HISTORY, without.get(path, ""), text)
         text = _DASHBOARD_LINE.sub(lambda line: _if(_DASHBOARD, line[0]), text)
+        # A role without rules has no such field (`rbac.documents`).
+        text = text.replace(_EXTERNAL_LINE, _if(_EXTERNAL, _EXTERNAL_LINE))
         if path == kustomize.file_of({"kind": "Service", "metadata": {"name": DASHBOARD_SERVICE}}):
             text = _if(_DASHBOARD, text)
         yield f"templates/{path}", text.replace(_NAMESPACE, "'{{ .Release.Namespace }}'")
@@ -112,7 +114,7 @@ def values(plan: InstallPlan) -> Tree:
     found |= {name: container.get(field) for name, field in _OF_CONTAINER.items()}
     found = {name: _OTHERWISE.get(name) if value is None else value for name, value in found.items()}
     found[_CONFIGURATION] = manager_deployment.configuration_text(plan.written)
-    found[_EXTERNAL] = next(one for one in all_manifests(plan) if _is_external_role(one))["rules"]
+    found[_EXTERNAL] = next(one for one in all_manifests(plan) if _is_external_role(one)).get("rules", [])
     found[_API_SERVER] = [{"ipBlock": {"cidr": cidr}} for cidr in plan.api_server]
     found[_DASHBOARD] = plan.dashboard
     found[_HISTORY] = plan.history_size
@@ -142,6 +144,9 @@ def _value(name: str) -> str:
     return f"{{{{ toJson .Values.{name} }}}}"
 
 
+_EXTERNAL_LINE: Final = f"rules: {_value(_EXTERNAL)}\n"
+
+
 def _is_external_role(document: Tree) -> bool:
     return (document["kind"], document["metadata"]["name"]) == ("ClusterRole", rbac.EXTERNAL_ROLE)
 
@@ -153,7 +158,7 @@ def _opened(document: Tree) -> Tree:
             notes = unstructured.mapping(unstructured.get(document, "metadata", "annotations"))
             return unstructured.put(document, ("metadata", "annotations"), {**notes, **_KEEP})
         case "ClusterRole" if _is_external_role(document):
-            return unstructured.put(document, ("rules",), _value(_EXTERNAL))
+            return {**document, "rules": _value(_EXTERNAL)}
         case "PersistentVolumeClaim":
             document = unstructured.put(document, ("metadata", "annotations"), dict(_KEEP))
             return unstructured.put(document, ("spec", "resources", "requests", "storage"), _value(_HISTORY))

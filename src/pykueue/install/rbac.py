@@ -269,9 +269,13 @@ def _cluster_role(name: str, rules: list[Tree], takers: Iterable[str] = ()) -> T
 
 
 def _bound(kind: str, name: str, rules: list[Tree], namespace: str) -> Iterator[Tree]:
-    """Yield a role and its binding to the manager."""
+    """Yield a role and its binding to the manager.
+
+    A role without rules has no such field: the API server stores an empty list as null, and then reports a conflict to
+    the next field manager that applies the same manifest.
+    """
     where = namespace if kind == "Role" else ""
-    yield document(API, kind, PREFIX + name, where, rules=rules)
+    yield document(API, kind, PREFIX + name, where, **({"rules": rules} if rules else {}))
     yield _binding(f"{name.removesuffix('-role')}-rolebinding", kind, PREFIX + name, where, namespace)
 
 

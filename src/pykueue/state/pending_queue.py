@@ -247,6 +247,7 @@ class PendingQueue:
         """Return a head without a reservation to the queue [QU22]. Its next scan of flavors continues at `scan`.
         `as_best_effort`: it does not stay the head although the queue is StrictFIFO ([BF4])."""
         key = workload.key
+        # The Workload may have been updated during the cycle: its newest version goes back, with the cycle's results.
         newest = self.in_flight.pop(key, workload)
         newest.scan_position = scan
         newest.evaluated_generation = workload.evaluated_generation
@@ -259,6 +260,7 @@ class PendingQueue:
             requeue,
             QueueingStrategy.BEST_EFFORT_FIFO if as_best_effort else self.strategy,
             may_compete=may_compete,
+            # Quota that was released after this head was taken did not count in its decision: parked, it would miss it.
             has_reason_to_retry=self._released_at >= self._pops or (scan is not None and scan.has_untried_flavors),
             parks_class=parks_class,
         )

@@ -57,6 +57,7 @@ def find(search: TargetSearch) -> list[PreemptionTarget]:
     if search.is_hopeless(candidate.reservation for candidate in chain(own, hierarchy, priority)):
         return []
     groups = [_in_order(search, group) for group in (hierarchy, priority, own)]
+    # Those that are being evicted come first, whatever their group: to take them costs nothing more.
     candidates = [
         candidate
         for evicted in (True, False)
@@ -68,6 +69,7 @@ def find(search: TargetSearch) -> list[PreemptionTarget]:
     for borrowing in _attempts(search, has_hierarchy=bool(hierarchy), has_others=bool(hierarchy or priority)):
         targets: list[PreemptionTarget] = []
         for candidate in candidates:
+            # Asked in the state that the targets before it leave: a queue that borrowed may be within its quota by now.
             if not _is_valid(search, candidate, borrowing=borrowing):
                 continue
             search.snapshot.remove(candidate.reservation)

@@ -90,6 +90,8 @@ class TargetSearch(msgspec.Struct, frozen=True, eq=False):
         for position in range(len(kept) - 2, -1, -1):
             self.snapshot.restore(kept[position].reservation)
             if self.fits(borrowing=borrowing):
+                # The last target takes the place of the spared one, as in Kueue: the order of targets is part of the
+                # decision. Positions below are not moved, so that each is tried once.
                 kept[position] = kept[-1]
                 kept.pop()
             else:
@@ -131,6 +133,8 @@ class TargetSearch(msgspec.Struct, frozen=True, eq=False):
                         return -1 if of_a > of_b else 1
             return -1 if rank_a < rank_b else int(rank_a > rank_b)
 
+        # `compare` is no total order over several ClusterQueues: usage decides within one, priority between two. Sorted
+        # by rank first, the result depends on the candidates only and not on the order in which they were found.
         return sorted(sorted(candidates, key=rank), key=functools.cmp_to_key(compare))
 
 
