@@ -35,11 +35,16 @@ from waiting import PATIENCE_SECONDS, eventually, until
 
 KILLS = int(os.environ.get("APISERVER_KILLS", "2"))
 PAYLOAD = {"x": "y" * 500}
+CLUSTER_QUEUES = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
 FLAVORS = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
 
 
 def client_of(server: Up) -> Client:
-    document = yaml.safe_load(server.kubeconfig.read_text())
+    return client_with(server.kubeconfig)
+
+
+def client_with(kubeconfig: Path) -> Client:
+    document = yaml.safe_load(kubeconfig.read_text())
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     return Client(cluster["server"], base64.b64decode(cluster["certificate-authority-data"]), user["token"])
 
@@ -51,6 +56,24 @@ def refused(*arguments: str) -> str:
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
+
+
+def test_a_server_continues_when_the_reader_of_its_stderr_is_gone(tmp_path: Path) -> None:
+    """As in `pykueue up 2>&1 | head -1`. Every line that it prints or logs after that meets a closed pipe."""
+    kubeconfig = tmp_path / "kubeconfig"
+    reading, writing = os.pipe()
+    os.close(reading)
+    arguments = ("--data-dir", str(tmp_path / "data"), "--kubeconfig", str(kubeconfig), "--log-level", "debug")
+    with open(writing, "wb") as closed:
+        process = subprocess.Popen([sys.executable, "-m", "pykueue", "up", *arguments], stderr=closed)
+    try:
+        until(lambda: kubeconfig.exists() or process.poll() is not None)
+        client = client_with(kubeconfig)
+        until(lambda: any(each["metadata"]["name"] == "default" for each in client.get(CLUSTER_QUEUES).tree["items"]))
+        assert client.get("/readyz").body == b"ok"
+    finally:
+        process.terminate()
+    assert process.wait(PATIENCE_SECONDS) == 0
 
 
 def test_ready_with_the_queueing_api_and_ends_cleanly(tmp_path: Path) -> None:

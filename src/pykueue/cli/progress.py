@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -70,7 +71,7 @@ def awaiting(what: str) -> Iterator[None]:
 def aside(text: str) -> None:
     """Print a line on stderr that remains when the progress line is removed."""
     _wipe()
-    click.echo(text, err=True)
+    _print(text)
 
 
 def _patience_seconds() -> float:
@@ -80,9 +81,18 @@ def _patience_seconds() -> float:
 def _show(doing: str) -> None:
     if doing:
         is_terminal = sys.stderr.isatty()
-        click.echo(f"\r\x1b[K{doing} ..." if is_terminal else doing, err=True, nl=not is_terminal)
+        _print(f"\r\x1b[K{doing} ..." if is_terminal else doing, nl=not is_terminal)
 
 
 def _wipe() -> None:
     if sys.stderr.isatty():
-        click.echo("\r\x1b[K", err=True, nl=False)
+        _print("\r\x1b[K", nl=False)
+
+
+def _print(text: str, *, nl: bool = True) -> None:
+    """Print to stderr. If its reader is gone (`2>&1 | head`), this text and all later ones are discarded, and the
+    command or the server continues: nothing depends on them."""
+    try:
+        click.echo(text, err=True, nl=nl)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

@@ -29,6 +29,7 @@ from pykueue.cli.configuration_options import (
     log_notices,
 )
 from pykueue.cli.log_options import LoggingOptions, log_options
+from pykueue.cli.progress import aside
 
 if TYPE_CHECKING:
     from kubeserver.serve import ServerSettings, Serving
@@ -206,7 +207,7 @@ async def _serve(
         await process.run_until(stop, _manage(serving, configured, history, starving_after))
         if processes is not None and processes.running and settings.durability is not Durability.MEMORY:
             running = wording.counted(processes.running, "process continues", "processes continue")
-            click.echo(f"{running}; the next `pykueue up` adopts what still runs", err=True)
+            aside(f"{running}; the next `pykueue up` adopts what still runs")
 
 
 async def _manage(serving: Serving, configured: Settings, history: HistoryOptions | None, starving_after: int) -> None:
@@ -221,7 +222,7 @@ async def _manage(serving: Serving, configured: Settings, history: HistoryOption
         process.tune_garbage_collector()
         # The link contains a token: it is printed to a terminal, and not to a log file.
         token = f"#token={serving.credentials.view_token}" if sys.stderr.isatty() else ""
-        click.echo(f"dashboard at {serving.url}/dashboard/{token}", err=True)
+        aside(f"dashboard at {serving.url}/dashboard/{token}")
         await asyncio.Event().wait()
 
 
@@ -247,4 +248,4 @@ def _greet(serving: Serving, settings: ServerSettings, runner: str) -> None:
         lines.append("without this KUBECONFIG, pykueue and kubectl use ~/.kube/config")
     if settings.host not in LOOPBACK:
         lines.append(f"listening on {settings.host}: every machine that reaches it can attempt to connect")
-    click.echo("\n".join(lines), err=True)
+    aside("\n".join(lines))
