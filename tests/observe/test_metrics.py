@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kubemachinery import meta, turns
 from kubemachinery.conditions import ConditionStatus
@@ -643,6 +644,18 @@ def test_finished_and_unadmitted_workloads_are_counted() -> None:
     assert (series(metrics).get(waiting), series(metrics)[ended]) == (None, 1)
     gauges.workload_seen(over, None)
     assert series(metrics)[ended] == 0
+
+
+def test_counts_of_workloads_that_are_gone_are_deleted() -> None:
+    """Queues and reasons come and go; what is kept of them would grow for as long as the manager runs."""
+    _, gauges = measured("cluster-queue a cpu=10")
+    fresh = kueue.Workload(metadata=meta.ObjectMeta(name="w"), spec=kueue.WorkloadSpec(queue_name="a"))
+    over = replace(
+        fresh, status=kueue.WorkloadStatus(conditions=(meta.Condition(type="Finished", status="True", reason="Why"),))
+    )
+    for old, new in ((None, fresh), (fresh, over), (over, None)):
+        gauges.workload_seen(old, new)
+    assert (dict(gauges._unadmitted), dict(gauges._finished)) == ({}, {})
 
 
 def test_workload_that_finished_without_quota_counts_in_the_cluster_queue_of_its_local_queue() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -35,6 +35,8 @@ Reading: TypeAlias = Iterator[Sample | None]
 
 # The number of requests by (verb, resource).
 Requests: TypeAlias = Callable[[], Mapping[tuple[str, str], int]]
+
+_Key = TypeVar("_Key")
 
 _STATES: Final = ("pending", "active", "terminating")
 _READING: Final = ("GET", "watch")
@@ -87,9 +89,9 @@ class Gauges:
             if workload is None or variants.parent_of(workload) is not None:
                 continue  # a variant is not counted beside its parent
             if states.is_finished(workload):
-                self._finished[self._place(workload)] += step
+                _count(self._finished, self._place(workload), step)
             elif not states.is_admitted(workload) and not workload.metadata.deletion_timestamp:
-                self._unadmitted[(*self._place(workload), *_reasons(workload))] += step
+                _count(self._unadmitted, (*self._place(workload), *_reasons(workload)), step)
 
     def _place(self, workload: kueue.Workload) -> tuple[str, str, str]:
         return states.cluster_queue(workload), workload.spec.queue_name or "", workload.metadata.namespace
@@ -533,6 +535,13 @@ def _figure(resource: str, amount: int) -> float:
     if amount == amounts.UNLIMITED:
         return math.inf
     return amounts.as_quantity(resource, amount).rounded(-9) / _NANO
+
+
+def _count(counts: Counter[_Key], key: _Key, step: int) -> None:
+    """Add to a count. A count of 0 is deleted: names of queues and reasons come and go."""
+    counts[key] += step
+    if not counts[key]:
+        del counts[key]
 
 
 def _reasons(workload: kueue.Workload) -> tuple[str, str]:
