@@ -76,6 +76,30 @@ def test_stopped_queue_clears_reservations_but_not_admissions(kind: str, policy:
     assert harness.events == ["Normal QuotaReserved"]
 
 
+@pytest.mark.parametrize("policy", [StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN])
+@KINDS
+def test_stopped_queue_clears_the_reservation_of_a_workload_evicted_before_admission(
+    kind: str, policy: StopPolicy
+) -> None:
+    harness = WorkloadHarness(facts=WAITING_FOR_CHECKS).reserved()
+    harness.with_condition(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED)
+    assert harness.settle().conditions["QuotaReserved"] == "True/QuotaReserved"
+    harness.facts = stopped(WAITING_FOR_CHECKS, kind, policy)
+    harness.settle()
+    assert harness.conditions["QuotaReserved"] == "False/Suspended"
+    assert harness.conditions["Evicted"] == "True/Preempted"
+    assert harness.workload.status.admission is None
+
+
+@pytest.mark.parametrize("policy", [StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN])
+@KINDS
+def test_stopped_queue_leaves_an_admitted_workload_that_is_evicted_already(kind: str, policy: StopPolicy) -> None:
+    harness = WorkloadHarness(facts=RUNNING).reserved()
+    harness.with_condition(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED)
+    harness.facts = stopped(RUNNING, kind, policy)
+    assert harness.step_once().changes == ()
+
+
 @pytest.mark.parametrize(
     "broken",
     [

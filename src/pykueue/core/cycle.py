@@ -256,6 +256,7 @@ class Cycle:
 
     def run(self, heads: Iterable[Head]) -> list[Decision]:
         mark = self.snapshot.mark()
+        self.snapshot.topology_cache.begin_cycle()
         try:
             return self._run(heads)
         finally:

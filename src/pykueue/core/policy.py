@@ -39,8 +39,8 @@ class SchedulingPolicy(msgspec.Struct, frozen=True):
     ignore_undeclared: bool = False
     order_by_eviction: bool = True  # waitForPodsReady.requeuingStrategy.timestamp is Eviction
     # Off, decisions equal Kueue's even where those look wrong: targets are searched without counting `pods` (W1, a
-    # livelock), two entries may get quota that targets still use (W2, overbooking), and a claim beyond the borrowing
-    # limit lowers usage (W16).
+    # livelock), two entries may get quota that targets still use (W2, overbooking), preferred weights are lost in
+    # repeated placements (W10), and a claim beyond the borrowing limit lowers usage (W16).
     departures: bool = True
     # With `departures` and fair sharing: preemptions that nothing else follows end ([FS21], [FS22]).
     preemption_progress: bool = True

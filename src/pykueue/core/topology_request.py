@@ -147,4 +147,7 @@ def _placement_request(
         group=choice.pod_set.group,
         node_replacement=repair,
         previous=previous,
+        weighed_as=inputs.workload.uid
+        if topology_cache.options.preferred_affinity and not inputs.policy.departures
+        else "",
     )

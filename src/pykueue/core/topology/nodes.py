@@ -16,6 +16,7 @@ from pykueue.core.topology.values import (
     Figure,
     PlacedPods,
     PlacementOptions,
+    PlacementRequest,
     TopologyFlavor,
     TopologyNode,
     TopologyRequest,
@@ -45,6 +46,8 @@ class TopologyCache:
         # Per flavor with a tree, the nodes that changed since the tree was used.
         self._changed: dict[str, dict[str, None]] = {}
         self._what_ifs: list[tuple[Capacity, int, Figure, int]] = []
+        # Per flavor, UID and pod set, what has been searched a placement for in this cycle.
+        self._weighed: set[tuple[str, str, str]] = set()
 
     # Permanent changes, from watched objects.
 
@@ -184,6 +187,20 @@ class TopologyCache:
         if node is None:
             return frozenset()
         return frozenset(flavor for flavor, known in self._flavors.items() if tree.selects(known, node))
+
+    # The weights of preferred node affinity within a cycle.
+
+    def begin_cycle(self) -> None:
+        """Let preferred weights count again in the first search for every pod set."""
+        self._weighed.clear()
+
+    def was_weighed(self, request: PlacementRequest) -> bool:
+        """Whether a placement of the pod set on the flavor was searched in this cycle already (W10)."""
+        return (request.flavor, request.weighed_as, request.pod_set) in self._weighed
+
+    def note_weighed(self, request: PlacementRequest) -> None:
+        """Record that a placement of the pod set on the flavor was searched in this cycle."""
+        self._weighed.add((request.flavor, request.weighed_as, request.pod_set))
 
     # What-ifs; they change the flavor that they name only.
 

@@ -89,7 +89,10 @@ class PlacementSearch:
                 problem=f'Flavor "{request.flavor}" information missing in TAS cache',
             )
         resolved = _resolve(domains.tree, request.topology_request)
-        match = domains.match(request.terms)
+        terms = request.terms
+        if request.weighed_as and self.topology_cache.was_weighed(request):
+            terms = replace(terms, preferred_affinity=())
+        match = domains.match(terms)
         problem = resolved if isinstance(resolved, str) else match.problem
         if isinstance(resolved, str) or problem:
             return PlacementFailure(request.pod_set, request.flavor, domains.flavor.topology, problem=problem)
@@ -97,13 +100,13 @@ class PlacementSearch:
             nothing = f"no topology domains at level: {domains.tree.levels[resolved.level]}"
             return PlacementFailure(request.pod_set, request.flavor, domains.flavor.topology, problem=nothing)
 
+        if request.weighed_as:
+            self.topology_cache.note_weighed(request)
         leader_pod = None if leader is None else leader.pod
         measure = Measure(request.pod, leader_pod, resolved.slice_size, resolved.slice_level, resolved.multiples)
         counts_cache = domains.counts_cache(emptied=self._emptied)
         counted = (
-            counts_cache.of(measure, request.terms, match)
-            if within is None
-            else counts_cache.within(within, measure, match)
+            counts_cache.of(measure, terms, match) if within is None else counts_cache.within(within, measure, match)
         )
         slices = SliceRequest(
             slices=request.count // resolved.slice_size,

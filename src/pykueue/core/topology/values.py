@@ -144,7 +144,8 @@ class PlacementRequest(msgspec.Struct, frozen=True):
     """One pod set to be placed on the nodes of one flavor.
 
     Two requests of one `group` are placed together as leader and workers. With `node_replacement` only the pods of a
-    lost node are placed; `previous` is the placement of the slice that an elastic Workload replaces.
+    lost node are placed; `previous` is the placement of the slice that an elastic Workload replaces. With `weighed_as`,
+    the UID of the Workload, preferred weights count in the first search of a cycle only, as in Kueue (W10).
     """
 
     pod_set: str
@@ -156,6 +157,7 @@ class PlacementRequest(msgspec.Struct, frozen=True):
     group: str | None = None
     node_replacement: NodeReplacement | None = None
     previous: TopologyPlacement | None = None
+    weighed_as: str = ""
 
 
 class PlacedPods(msgspec.Struct, frozen=True):

@@ -5,6 +5,9 @@ active              -           -
 Hold                continues   quota released
 HoldAndDrain        evicted     quota released
 missing, deleting   continues   quota released
+
+An admitted Workload that is evicted already keeps its quota until its job has stopped. One that was not admitted has no
+job to wait for, so its quota is released although it is evicted.
 """
 
 from __future__ import annotations
@@ -30,10 +33,10 @@ def _stopped(
     workload = context.workload
     if queue is not None and not queue.is_stopped and not queue.is_deleting:
         return None
-    if not states.is_reserved(workload) or states.is_evicted(workload):
+    if not states.is_reserved(workload):
         return None
     if states.is_admitted(workload):
-        if queue is None or queue.stop_policy != StopPolicy.HOLD_AND_DRAIN:
+        if queue is None or queue.stop_policy != StopPolicy.HOLD_AND_DRAIN or states.is_evicted(workload):
             return None
         return RuleResult(eviction.evict(workload, drained, f"The {kind} is stopped", context.now))
     name = workload.spec.queue_name if kind == "LocalQueue" else states.cluster_queue(workload)
