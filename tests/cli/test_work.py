@@ -91,6 +91,16 @@ class TestSubmit:
         assert shell("wait", "first") == (0, "job first succeeded\n", "")
         assert shell("logs", "first") == (0, "hi\n", "")
 
+    def test_warnings_of_the_server_are_printed(self, shell: HomeShell) -> None:
+        """As kubectl prints them; a manifest is tried before it is stored, and its warning printed once [RT3]."""
+        warning = "Warning: the expected run time of 7200 s is longer than the time limit of 3600 s\n"
+        times = ("--time", "1h", "--expected-time", "2h")
+        made = shell("submit", "--name", "hurried", *times, "--", "true")
+        assert (made.code, made.err) == (0, warning)
+        tree = shell("submit", "--name", "hurried-file", *times, "--dry-run", "--", "true").out
+        (shell.home / "hurried.yaml").write_text(tree)
+        assert shell("submit", "--filename", "hurried.yaml").err == warning
+
     def test_following_shows_the_log_and_the_end(self, shell: HomeShell) -> None:
         followed = shell("submit", "-f", "--name", "followed", "--", "sh", "-c", "pwd; echo $0; exit 3", "--name")
         assert followed.code == 1
