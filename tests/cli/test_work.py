@@ -84,6 +84,15 @@ class TestDeleteWorkload:
         assert f"jobs.batch/{name} deleted" in shell("delete", "workload", workload).out
 
 
+class TestExplainFinished:
+    def test_a_run_that_is_over_has_no_estimate(self, shell: Shell) -> None:
+        shell("submit", "--name", "was-short", "--expected-time", "2h", "--", "true")
+        assert shell("wait", "was-short").code == 0
+        until(lambda: "is Finished" in shell("explain", "job/was-short").out)
+        assert "Runs for" not in shell("explain", "job/was-short").out
+        assert "runTime" not in json.loads(shell("explain", "job/was-short", "-o", "json").out)
+
+
 class TestSubmit:
     def test_the_first_job_needs_no_set_up(self, shell: HomeShell) -> None:
         made = shell("submit", "--name", "first", "--", "sh", "-c", "echo hi")
