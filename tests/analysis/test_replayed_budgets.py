@@ -160,11 +160,24 @@ def test_checks_that_are_taken_to_pass_are_reported() -> None:
     checked = queue(cpu=4, **CHECKED)
     found = compared([job(0, 0)], case(*budget(0), *checked))
     assert starts(found, CHANGED) == {"job-0": 0}
-    sentence = "AdmissionCheck hours is taken to pass: the gate Budgets is off."
+    sentence = "With the change: AdmissionCheck hours is taken to pass: the gate Budgets is off."
     assert sentence in comparison_report.following(found)
     found = compared([job(0, 0)], case(GATE, budget()[1], *checked))
-    sentence = "AdmissionCheck hours is taken to pass: Budget daily does not exist."
+    sentence = "With the change: AdmissionCheck hours is taken to pass: Budget daily does not exist."
     assert sentence in comparison_report.following(found)
+
+
+def test_a_check_that_passes_in_one_column_is_reported_with_its_name() -> None:
+    """A Configuration as the change may leave out the gate of the present one."""
+    limits, passes = limited(), case(*budget(), *queue(cpu=4, **CHECKED))
+    sentence = "AdmissionCheck hours is taken to pass: the gate Budgets is off"
+
+    def notices(base: Case, changed: Case) -> tuple[str, ...]:
+        return compare(trace([job(0, 0)]), base, changed, warm_up=0.0).notices
+
+    assert notices(limits, passes) == (f"with the change: {sentence}",)
+    assert notices(passes, limits) == (f"replayed: {sentence}",)
+    assert notices(passes, passes) == (sentence,)
 
 
 def test_a_zone_that_does_not_exist_is_refused() -> None:

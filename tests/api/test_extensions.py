@@ -121,6 +121,7 @@ def test_kinds_are_cluster_scoped_with_a_status_and_one_version() -> None:
         ("spec.targets.0.clusterQueue", None, "needs either clusterQueue or cohort"),
         ("spec.targets.0.clusterQueue", "class-101", "Duplicate value"),
         ("spec.targets.1.flavors.0.resources.0.nominalQuota", -1, "must not be negative"),
+        ("spec.targets.1.flavors.0.resources.0.name", "nvidia.com/gpu!", "resources[0].name: Invalid value"),
         ("spec.targets.1.flavors.0.resources.0.change", 2, "nominalQuota and change exclude each other"),
         ("spec.targets.1.flavors.0.resources.0.nominalQuota", None, "needs nominalQuota, change, borrowingLimit"),
         ("spec.targets.0.flavors.0.resources.0.change", "many", "spec.targets[0].flavors[0].resources[0].change"),

@@ -84,12 +84,31 @@ class TestDeleteWorkload:
         assert f"jobs.batch/{name} deleted" in shell("delete", "workload", workload).out
 
 
+class TestExplainFinished:
+    def test_a_run_that_is_over_has_no_estimate(self, shell: Shell) -> None:
+        shell("submit", "--name", "was-short", "--expected-time", "2h", "--", "true")
+        assert shell("wait", "was-short").code == 0
+        until(lambda: "is Finished" in shell("explain", "job/was-short").out)
+        assert "Runs for" not in shell("explain", "job/was-short").out
+        assert "runTime" not in json.loads(shell("explain", "job/was-short", "-o", "json").out)
+
+
 class TestSubmit:
     def test_the_first_job_needs_no_set_up(self, shell: HomeShell) -> None:
         made = shell("submit", "--name", "first", "--", "sh", "-c", "echo hi")
         assert made == (0, "job first submitted to queue default\n", "")
         assert shell("wait", "first") == (0, "job first succeeded\n", "")
         assert shell("logs", "first") == (0, "hi\n", "")
+
+    def test_warnings_of_the_server_are_printed(self, shell: HomeShell) -> None:
+        """As kubectl prints them; a manifest is tried before it is stored, and its warning printed once [RT3]."""
+        warning = "Warning: the expected run time of 7200 s is longer than the time limit of 3600 s\n"
+        times = ("--time", "1h", "--expected-time", "2h")
+        made = shell("submit", "--name", "hurried", *times, "--", "true")
+        assert (made.code, made.err) == (0, warning)
+        tree = shell("submit", "--name", "hurried-file", *times, "--dry-run", "--", "true").out
+        (shell.home / "hurried.yaml").write_text(tree)
+        assert shell("submit", "--filename", "hurried.yaml").err == warning
 
     def test_following_shows_the_log_and_the_end(self, shell: HomeShell) -> None:
         followed = shell("submit", "-f", "--name", "followed", "--", "sh", "-c", "pwd; echo $0; exit 3", "--name")

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies
 
 from kubemachinery import codec, meta
 from kubemachinery.errors import UsageError
@@ -116,6 +117,33 @@ def test_the_list_has_every_window_until_the_end_and_names_those_that_clash() ->
         ("class-101", "2026-11-24T13:00:00Z", ()),
     ]
     assert found[0].quotas == "research a100 nvidia.com/gpu -16, class-101 a100 nvidia.com/gpu +16"
+
+
+def overlapping(minutes: list[tuple[int, int]], name: str) -> QuotaSchedule:
+    """A schedule with windows that begin after so many minutes and last so long."""
+    times = [(NOW + start * meta.MINUTE, NOW + (start + length) * meta.MINUTE) for start, length in minutes]
+    tree = CLASS.document(NOW)
+    tree["metadata"]["name"] = name
+    tree["spec"]["windows"] = [
+        {"name": f"w{number}", "start": meta.format_time(start), "end": meta.format_time(end)}
+        for number, (start, end) in enumerate(times)
+    ]
+    return codec.from_tree(tree, QuotaSchedule)
+
+
+WINDOWS = strategies.lists(strategies.tuples(strategies.integers(0, 50), strategies.integers(1, 30)), max_size=6)
+
+
+@given(WINDOWS.filter(bool), WINDOWS.filter(bool))
+def test_windows_clash_if_both_are_in_force_at_a_time(
+    mine: list[tuple[int, int]], other: list[tuple[int, int]]
+) -> None:
+    found = quota_reservation.rows([overlapping(mine, "mine"), overlapping(other, "other")], NOW, NOW + meta.HOUR)
+    for row in found:
+        start, end = ((at - NOW) // meta.MINUTE for at in (row.start, row.end))
+        name, rest = ("other", other) if row.schedule == "mine" else ("mine", mine)
+        meets = any(start < begin + length and begin < end for begin, length in rest)
+        assert row.clashes == ((name,) if meets else ())
 
 
 @pytest.mark.parametrize(

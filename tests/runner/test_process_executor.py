@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -311,6 +311,24 @@ class TestStopping:
         assert list((tmp_path / "pods").iterdir()) == []
 
 
+@contextlib.contextmanager
+def files_end_at(size: int) -> Iterator[None]:
+    """Files of this process cannot be written beyond a size, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def texts(path: Path) -> list[str]:
+    """The texts of the entries of a log; each is a whole one."""
+    entries = [line.split(" ", 3) for line in path.read_text().splitlines()]
+    assert {(stream in ("stdout", "stderr"), part) for _, stream, part, _ in entries} == {(True, "F")}
+    return [text for *_, text in entries]
+
+
 class TestUnwritable:
     """A file that cannot be written, as on a full disk; here a directory is in its place."""
 
@@ -371,6 +389,55 @@ class TestUnwritable:
         assert (await ended(processes, tree)).code == 137
         assert reported == ["u1"]
         assert "cannot record the termination of an attempt" in caplog.text
+
+    def test_output_that_cannot_be_written_is_in_the_log_once_it_can(self, tmp_path: Path) -> None:
+        """No entry is torn, although the first is written in part."""
+        log = supervisor._Log(str(tmp_path / "0.log"))
+        log.add(b"stdout", b"before\n")
+        with files_end_at(70):
+            log.add(b"stdout", b"during\n")
+            log.add(b"stderr", b"an error\n")
+            assert (tmp_path / "0.log").stat().st_size == 70
+            assert log.is_waiting
+        log.write()
+        assert log._waiting == []
+        log.add(b"stdout", b"after\n")
+        log.close()
+        assert texts(tmp_path / "0.log") == ["before", "during", "an error", "after"]
+
+    def test_the_oldest_output_is_left_out_if_a_log_cannot_be_written_for_long(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(supervisor, "_LOG_BYTES_WAITING", 200_000)
+        log = supervisor._Log(str(tmp_path / "0.log"))
+        with files_end_at(20):
+            for number in range(1000):
+                log.add(b"stdout", b"%d %s\n" % (number, b"x" * 1000))
+            assert sum(map(len, log._waiting)) <= 200_000
+        log.add(b"stdout", b"after\n")
+        log.close()
+        first, note, *last, after = texts(tmp_path / "0.log")
+        assert (first.partition(" ")[0], after) == ("0", "after")
+        kept = [int(line.partition(" ")[0]) for line in last]
+        assert kept == list(range(kept[0], 1000))
+        assert len(kept) > 50
+        left_out = sum(len(f"{number} ") + 1000 + 41 for number in range(1, kept[0]))
+        assert note == (
+            f"[pykueue: about {-(-left_out // 1024)} KiB of output are left out here: the log could not be written]"
+        )
+
+    def test_output_is_written_while_the_process_prints_nothing_more(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(supervisor, "_LOG_AGAIN_SECONDS", 0.01)
+        log = supervisor._Log(str(tmp_path / "0.log"))
+        with files_end_at(0):
+            log.add(b"stdout", b"during\n")
+        woken, _ = os.pipe()
+        child = subprocess.Popen(["sh", "-c", f"until grep -q during {tmp_path / '0.log'}; do sleep 0.01; done"])
+        assert supervisor._follow(child.pid, {}, woken, log) == 0
+        child.wait()
+        log.close()
 
     def test_a_log_goes_on_after_a_rotation_without_a_new_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -713,6 +780,7 @@ class TestLogs:
 
         class Log(supervisor._Log):
             def __init__(self) -> None:
+                super().__init__(os.devnull)
                 os.write(end, b"one\n")
 
             def add(self, stream: bytes, text: bytes) -> None:
@@ -722,9 +790,11 @@ class TestLogs:
 
         child = subprocess.Popen(["sh", "-c", "exit 3"])
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert supervisor._follow(child.pid, {out: b"stdout"}, woken, Log()) == 3
+        log = Log()
+        assert supervisor._follow(child.pid, {out: b"stdout"}, woken, log) == 3
         assert received == [b"one\n", b"two\n"]
         child.wait()
+        log.close()
         for pipe in (woken, waker, out, end):
             os.close(pipe)
 

@@ -132,9 +132,15 @@ def compare(
 
 
 def _notices(base: Case, changed: Case) -> list[str]:
-    """What the configurations have and the replays do not."""
-    found = dict.fromkeys(replayed_budgets.unanswered((base, changed)))
-    for name, case in ((REPLAYED, base), (CHANGED, changed)):
+    """What the configurations have and the replays do not; with the name of the column where only one is concerned."""
+    columns = {REPLAYED: base, CHANGED: changed}
+    passing = {name: replayed_budgets.unanswered(case) for name, case in columns.items()}
+    found: dict[str, None] = {}
+    for name, sentences in passing.items():
+        for sentence in sentences:
+            is_of_both = all(sentence in each for each in passing.values())
+            found[sentence if is_of_both else f"{name}: {sentence}"] = None
+    for name, case in columns.items():
         schedules = [each for each in case.extensions if isinstance(each, QuotaSchedule)]
         if schedules and planner.QUOTA_CALENDAR not in case.configured.on:
             found[f"{name}: QuotaSchedules have no effect, because the gate {planner.QUOTA_CALENDAR} is off"] = None

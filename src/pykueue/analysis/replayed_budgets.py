@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kubemachinery import meta
 from kubemachinery.errors import UsageError
@@ -92,17 +92,16 @@ def is_of_budget(check: kueue.AdmissionCheck) -> bool:
     return check.spec.controller_name == api.CONTROLLER
 
 
-def unanswered(cases: Iterable[Case]) -> list[str]:
+def unanswered(case: Case) -> list[str]:
     """Checks of Budgets that are taken to pass, a sentence each."""
     found: dict[str, None] = {}
-    for case in cases:
-        there = {each.metadata.name for each in case.extensions if isinstance(each, Budget)}
-        for check in case.objects:
-            if isinstance(check, kueue.AdmissionCheck) and is_of_budget(check):
-                name = budget_rules.budget_name(check)
-                begin = f"AdmissionCheck {check.metadata.name} is taken to pass: "
-                if BUDGETS not in case.configured.on:
-                    found[f"{begin}the gate {BUDGETS} is off"] = None
-                elif name not in there:
-                    found[f"{begin}Budget {name or '(none)'} does not exist"] = None
+    there = {each.metadata.name for each in case.extensions if isinstance(each, Budget)}
+    for check in case.objects:
+        if isinstance(check, kueue.AdmissionCheck) and is_of_budget(check):
+            name = budget_rules.budget_name(check)
+            begin = f"AdmissionCheck {check.metadata.name} is taken to pass: "
+            if BUDGETS not in case.configured.on:
+                found[f"{begin}the gate {BUDGETS} is off"] = None
+            elif name not in there:
+                found[f"{begin}Budget {name or '(none)'} does not exist"] = None
     return list(found)

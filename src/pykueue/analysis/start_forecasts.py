@@ -147,7 +147,7 @@ def _without_past(assumes: Iterable[str], past: PastWorkloads | None) -> Iterato
 
 def _of_budgets(case: Case, past: PastWorkloads | None, now: Nanoseconds) -> Iterator[str]:
     """What is not known of the Budgets of a case."""
-    yield from replayed_budgets.unanswered((case,))
+    yield from replayed_budgets.unanswered(case)
     budgets = replayed_budgets.budgets_of(case)
     if not budgets:
         return

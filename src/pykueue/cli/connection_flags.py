@@ -192,15 +192,28 @@ def _timeout(text: str) -> float:
 
 
 class _Watched:
-    """A transport that reports progress while a response takes long."""
+    """A transport that reports progress while a response takes long, and prints each warning of the server once, as
+    kubectl does: a job that is tried before it is stored has its warnings twice."""
 
     def __init__(self, way: Transport, server: str) -> None:
         self._way = way
         self._server = server
+        self._warned: set[str] = set()
 
     async def send(self, call: ApiRequest) -> ApiResponse:
         with progress.awaiting(f"waiting for {self._server}"):
-            return await self._way.send(call)
+            response = await self._way.send(call)
+        if header := response.headers.get("Warning", ""):
+            self._warn(header)
+        return response
+
+    def _warn(self, header: str) -> None:
+        from kubemachinery.client import warning_headers
+
+        for text in warning_headers.texts(header):
+            if text not in self._warned:
+                self._warned.add(text)
+                progress.aside(f"Warning: {progress.cleaned(text)}")
 
     def stream(self, call: ApiRequest) -> AbstractAsyncContextManager[Lines]:
         return self._way.stream(call)

@@ -143,7 +143,8 @@ async def _with_observed(client: ApiClient, tree: Tree, thorough: bool) -> Expla
     from pykueue.client import job_troubles
 
     key = tree["workload"]
-    estimate = await _run_time(client, key)
+    # A run that is over has a length, and is in the history: an estimate of it would only be above that length.
+    estimate = await _run_time(client, key) if tree["state"] != _FINISHED else None
     warnings = job_troubles.warnings(await job_troubles.of_workload(client, key))
     # Only a pending Workload has a forecast.
     when = await _forecast(client, key, thorough) if tree["state"] == _PENDING else None
@@ -273,6 +274,7 @@ def _print_unqueued(entry: QueueEntry | None, namespace: str, named: Named, outp
 
 
 _PENDING: Final = "Pending"
+_FINISHED: Final = "Finished"
 _SHOWN: Final = 5
 
 

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from kubemachinery.errors import UsageError
-from pykueue.cli import flags, kubectl_process
+from pykueue.cli import flags, kubectl_process, progress
 from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.cli.kubectl_process import KubectlPrinter
 
@@ -194,7 +194,7 @@ def plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    cells = [list(head), *([_clean(cell) for cell in row] for row in rows)]
+    cells = [list(head), *([progress.cleaned(cell) for cell in row] for row in rows)]
     widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
     for number, row in enumerate(cells):
         parts = [
@@ -206,8 +206,3 @@ def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def _coloured(cell: str) -> str:
     return click.style(cell, fg=_COLOURS[cell]) if cell in _COLOURS else cell
-
-
-def _clean(text: str) -> str:
-    """The text on one line, without control sequences for the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -74,6 +74,11 @@ def aside(text: str) -> None:
     _print(text)
 
 
+def cleaned(text: str) -> str:
+    """The text on one line, without control sequences for the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def _patience_seconds() -> float:
     return _PATIENCE_SECONDS if sys.stderr.isatty() else _PATIENCE_OF_LOGS_SECONDS
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Final
 
 from kubemachinery import meta
@@ -17,7 +19,8 @@ from pykueue.api import extensions
 from pykueue.api.quota_schedule import QuotaSchedule
 from pykueue.calendars import CalendarError
 from pykueue.core import amounts
-from pykueue.state.quota_windows import ScheduledWindows, WindowQuota
+from pykueue.core.queue import FlavorResource
+from pykueue.state.quota_windows import QuotaOwner, ScheduledWindows, WindowQuota, WindowSpan
 
 GPU: Final = "nvidia.com/gpu"
 WINDOW: Final = "reservation"
@@ -166,41 +169,50 @@ class WindowRow:
 def rows(schedules: Iterable[QuotaSchedule], now: Nanoseconds, end: Nanoseconds) -> list[WindowRow]:
     """The windows that have not ended and begin before `end`, by their start. A schedule that cannot be expanded is
     left out: its status has the reason."""
-    expanded: list[ScheduledWindows] = []
+    expanded: list[_Occurrences] = []
     for schedule in schedules:
         try:
-            expanded.append(calendars.scheduled_windows(schedule, now, max(0, end - now)))
+            expanded.append(_Occurrences.of(calendars.scheduled_windows(schedule, now, max(0, end - now))))
         except CalendarError:
             continue
-    found = [
-        WindowRow(
-            each.schedule,
-            span.window,
-            span.start,
-            span.end,
-            _summary(each.quotas),
-            _clashes(each, span.start, span.end, expanded),
-        )
-        for each in expanded
-        for span in each.spans
-        if span.end > now and span.start < end
-    ]
+    found = []
+    for each in expanded:
+        # Occurrences are many, schedules few: what is the same for all of its occurrences is computed once.
+        others = [other for other in expanded if other is not each and not each.cells.isdisjoint(other.cells)]
+        quotas = _summary(each.windows.quotas)
+        for span in each.windows.spans:
+            if span.end > now and span.start < end:
+                clashes = sorted(other.windows.schedule for other in others if other.meets(span))
+                row = WindowRow(each.windows.schedule, span.window, span.start, span.end, quotas, tuple(clashes))
+                found.append(row)
     return sorted(found, key=lambda row: (row.start, row.schedule, row.window))
 
 
-def _clashes(
-    own: ScheduledWindows, start: Nanoseconds, end: Nanoseconds, others: Sequence[ScheduledWindows]
-) -> tuple[str, ...]:
-    cells = {(quota.owner, quota.pair) for quota in own.quotas}
-    return tuple(
-        sorted(
-            other.schedule
-            for other in others
-            if other.schedule != own.schedule
-            and any((quota.owner, quota.pair) in cells for quota in other.quotas)
-            and any(span.start < end and span.end > start for span in other.spans)
+@dataclass(frozen=True, slots=True)
+class _Occurrences:
+    """The occurrences of one schedule, by their start."""
+
+    windows: ScheduledWindows
+    # The flavors and resources of objects that it concerns.
+    cells: frozenset[tuple[QuotaOwner, FlavorResource]]
+    starts: Sequence[Nanoseconds]
+    # The latest end of the occurrences until each, as a long one may end after those that begin later.
+    ends: Sequence[Nanoseconds]
+
+    @classmethod
+    def of(cls, windows: ScheduledWindows) -> _Occurrences:
+        spans = windows.spans
+        return cls(
+            windows,
+            frozenset((quota.owner, quota.pair) for quota in windows.quotas),
+            [span.start for span in spans],
+            list(accumulate((span.end for span in spans), max)),
         )
-    )
+
+    def meets(self, span: WindowSpan) -> bool:
+        """Whether an occurrence is in force at a time of a span."""
+        begun = bisect_left(self.starts, span.end)
+        return begun > 0 and self.ends[begun - 1] > span.start
 
 
 def _summary(quotas: Iterable[WindowQuota]) -> str:

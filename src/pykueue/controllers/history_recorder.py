@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -33,10 +33,13 @@ from pykueue.history.retention import ClockLook
 from pykueue.history.store import (
     NOTHING_AT_RISK,
     DamagedStoreError,
+    ForeignStoreError,
     HistoryStore,
     HistoryStoreError,
     MovedStoreError,
+    NewerStoreError,
     RecordsAtRisk,
+    RiskNote,
 )
 from pykueue.history.trouble_records import TroubleKey, TroubleRecord
 from pykueue.lifecycle import states, variants
@@ -149,6 +152,18 @@ class HistoryRecorder:
         self._deleted: set[str] = set()
         self._released: set[str] = set()
         self._noted = NOTHING_AT_RISK
+        # While this manager leads and the file cannot be opened: where the numbers are kept; what the process before
+        # this one had noted, None until that is read; and the Workloads that existed when this one began to lead. Which
+        # of these have records is not known; later ones have none.
+        self._unopened: HistoryStore | RiskNote | None = None
+        self._noted_before: RecordsAtRisk | None = None
+        self._present_at_start: frozenset[str] | None = None
+        # While this manager does not record: the Workloads that were over when it saw them first, and those that it
+        # noted when it led before. They may be noted in the file, and their deletion is seen here: they are not lost.
+        self._over_at_first: set[str] = set()
+        self._left_deleted: frozenset[str] = frozenset()
+        self._left_released: frozenset[str] = frozenset()
+        self._left = NOTHING_AT_RISK
         self._noting: asyncio.Future[bool] | None = None
         self._risk_changed = asyncio.Event()
         # By how many seconds the system clock was ahead of the monotonic clock: now, and when the last time of each
@@ -180,9 +195,21 @@ class HistoryRecorder:
 
     def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
         if change.new is not None:
+            if change.old is None and not self._is_reading:
+                self._first_seen(change.new)
             self._observe(change.new)
         elif change.old is not None:
             self._gone(change.old)
+
+    def _first_seen(self, workload: kueue.Workload) -> None:
+        """Note what is known of a Workload while this manager does not record."""
+        uid = workload.metadata.uid
+        if variants.parent_of(workload) is not None:
+            return
+        if _is_over(workload):
+            self._over_at_first.add(uid)
+        if self._present_at_start is not None and uid not in self._present_at_start:
+            self._never_stored.add(uid)
 
     def _pod_seen(self, change: InformerEvent[kube.Pod]) -> None:
         """The watch of pods may be behind that of Workloads."""
@@ -232,8 +259,9 @@ class HistoryRecorder:
             return
         if not self._is_reading:
             self._missed[uid] = last, now
+            self._note_risk(uid)
             if len(self._missed) > UNSAVED_MAX:
-                del self._missed[next(iter(self._missed))]
+                self._forget_missed(next(iter(self._missed)))
             return
         self._observe(last)
         self._note_exit_code(last, is_known=True)  # none comes any more
@@ -245,6 +273,14 @@ class HistoryRecorder:
         self._note_risk(uid)
         for listener in self.listeners:
             listener.dropped(uid)
+
+    def _forget_missed(self, uid: str) -> None:
+        """Drop the last state of a Workload that was deleted before the store could be read: there are too many."""
+        del self._missed[uid]
+        self._over_at_first.discard(uid)
+        if uid in self._never_stored:  # otherwise another manager may have its record
+            self._stored((uid,))
+            self._count_gaps(1)
 
     def _compared_with_clock(self, before: WorkloadRecord | None, after: WorkloadRecord) -> WorkloadRecord:
         """Return the record after a change, marked if the system clock was set since the time that was recorded before:
@@ -274,18 +310,24 @@ class HistoryRecorder:
         for _ in range(2):  # what is being written may have been counted before
             noting = self._noting
             if noting is None or noting.done():
-                store, risk = self._store, RecordsAtRisk(len(self._deleted), len(self._released))
-                if store is None or risk == self._noted:
+                keeper, risk = self._store or self._unopened, self._risk()
+                if keeper is None or risk == self._noted:
                     return
-                noting = self._noting = asyncio.ensure_future(self._write_risk(store, risk))
+                noting = self._noting = asyncio.ensure_future(self._write_risk(keeper, risk))
             await asyncio.wait([noting])
             if not noting.result():
                 return
 
-    async def _write_risk(self, store: HistoryStore, risk: RecordsAtRisk) -> bool:
+    def _risk(self) -> RecordsAtRisk:
+        """The numbers of records that are at risk. What the process before noted is among them until the file is open
+        and the losses are counted."""
+        before = (self._noted_before or NOTHING_AT_RISK) if self._store is None else NOTHING_AT_RISK
+        return RecordsAtRisk(before.deleted + len(self._deleted), before.released + len(self._released))
+
+    async def _write_risk(self, keeper: HistoryStore | RiskNote, risk: RecordsAtRisk) -> bool:
         """Write the numbers; return whether they are written."""
         try:
-            await self._work(lambda: store.note_risk(risk))
+            await self._work(lambda: keeper.note_risk(risk))
         except HistoryStoreError as error:
             log.error("the number of records that are not stored cannot be kept: %s", error)
             return False
@@ -339,25 +381,34 @@ class HistoryRecorder:
 
         The wait is bounded, and there is none while the store fails: queueing does not depend on the history.
         """
-        if not self._is_reading or not self._is_present(workload):
+        uid = workload.metadata.uid
+        if not self._is_present(workload):
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + COMMIT_SECONDS
+        if not self._is_reading:
+            if uid in self._never_stored:
+                await self._note_released(uid, until)
             return
         self._observe(workload)
-        uid, record = workload.metadata.uid, self._records.get(workload.metadata.uid)
+        record = self._records.get(uid)
         if record is not None and record.is_open and is_deleted:
             record = self._compared_with_clock(record, records.gone(record, workload, self._now()))
             self._records[record.uid] = record
             self._save_soon(record, is_new_end=True)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + COMMIT_SECONDS
         if (uid in self._unsaved or uid in self._saving) and not self._is_failing:
             await self._wait_until_saved()
         if self._is_failing and uid in self._never_stored and uid in self._records:
-            # From now on it may be deleted at any moment, with its job or by a user.
-            self._released.add(uid)
-            if not self._is_hanging:
-                kept = asyncio.ensure_future(self._keep_risk())
-                await asyncio.wait([kept], timeout=until - loop.time())
-                self._is_hanging = not kept.done()
+            await self._note_released(uid, until)
+
+    async def _note_released(self, uid: str, until: float) -> None:
+        """Note a Workload whose finalizer is about to go: from then on it may be deleted at any moment, with its job or
+        by a user."""
+        self._released.add(uid)
+        if not self._is_hanging:
+            kept = asyncio.ensure_future(self._keep_risk())
+            await asyncio.wait([kept], timeout=until - asyncio.get_running_loop().time())
+            self._is_hanging = not kept.done()
 
     async def _wait_until_saved(self) -> None:
         """Return when a batch that begins now is stored, or cannot be."""
@@ -443,10 +494,11 @@ class HistoryRecorder:
     async def run(self) -> None:
         """Record until cancelled. Only the leader may be here: one file has one writer [HI8]."""
         purging = asyncio.create_task(self._purge_regularly(), name="history-retention")
+        self._present_at_start = frozenset(each.metadata.uid for each in self._workloads.unordered())
         try:
             while True:
                 if self._store is None and not await self._open():
-                    await asyncio.sleep(_OPEN_RETRY_SECONDS)
+                    await self._keep_risk_for(_OPEN_RETRY_SECONDS)
                     continue
                 await self._has_work.wait()
                 await self._wait_for_batch()
@@ -457,17 +509,21 @@ class HistoryRecorder:
             await self._close()
 
     async def _wait_for_batch(self) -> None:
-        try:
-            async with asyncio.timeout(_RETRY_SECONDS if self._is_failing else _BATCH_SECONDS):
-                if not self._is_failing:
-                    await self._is_urgent.wait()
-                    return
+        if self._is_failing:
+            await self._keep_risk_for(_RETRY_SECONDS)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BATCH_SECONDS):
+                await self._is_urgent.wait()
+
+    async def _keep_risk_for(self, seconds: float) -> None:
+        """Keep the numbers of records that are at risk, with every change, for some time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
                 while True:
                     await self._risk_changed.wait()
                     self._risk_changed.clear()
                     await self._keep_risk()
-        except TimeoutError:
-            pass
 
     async def _save(self) -> None:
         """Save what was recorded until now, and wake those that wait for it."""
@@ -524,8 +580,9 @@ class HistoryRecorder:
     async def _open(self) -> bool:
         """Open the store; a damaged one is set aside, and a new one begun. Returns whether it is open."""
         known: dict[str, WorkloadRecord] = {}
+        unopened, self._unopened = self._unopened, None
         try:
-            store = await self._work(self._open_file)
+            store = await self._work(lambda: self._open_file(unopened))
             if not self._is_reading:
                 uids = [workload.metadata.uid for workload in self._workloads.unordered()]
                 known = await self._work(lambda: _known(store, [*uids, *self._missed]))
@@ -536,9 +593,11 @@ class HistoryRecorder:
             return self._store is not None
         except HistoryStoreError as error:
             self._note_problem(error)
+            if not self._is_reading and not isinstance(error, ForeignStoreError | NewerStoreError):
+                await self._keep_unopened()
             return False
         if not self._is_reading:
-            self._begin(known, store.noted_before)
+            self._begin(known, self._before_this_process(store))
             self._store, self._noted = store, store.noted_before  # from here on, what is recorded is saved if this ends
             await self._keep_risk()  # what was lost is counted now, and not again by the next manager
             await self._observe_all()
@@ -554,12 +613,32 @@ class HistoryRecorder:
         self._notify_availability()
         return True
 
-    def _open_file(self) -> HistoryStore:
+    def _open_file(self, unopened: HistoryStore | RiskNote | None) -> HistoryStore:
         """Open the file, on the thread of the store. Kept at once: the manager may be stopped before it is read."""
-        if self._file is not None:
-            self._file.close()
+        for each in (unopened, self._file):
+            if each is not None:
+                each.close()
+        self._file = None
         self._file = HistoryStore(self._options.path)
         return self._file
+
+    async def _keep_unopened(self) -> None:
+        """Keep the numbers of records that are at risk although the file cannot be opened [HI16]."""
+        path = self._options.path
+        if path is None:
+            return
+        try:
+            keeper = await self._work(lambda: self._file or RiskNote(path))
+        except HistoryStoreError:
+            return  # in use by another manager, for example
+        self._noted_before = self._before_this_process(keeper)
+        self._noted, self._unopened = keeper.noted_before, keeper
+        await self._keep_risk()
+
+    def _before_this_process(self, keeper: HistoryStore | RiskNote) -> RecordsAtRisk:
+        """What the process before this one had noted. This one may have added to it since."""
+        is_own = self._noted_before is not None and keeper.noted_before == self._noted
+        return self._noted_before if is_own and self._noted_before is not None else keeper.noted_before
 
     def _begin(self, known: dict[str, WorkloadRecord], noted: RecordsAtRisk) -> None:
         """Go on from the stored records, with the ends of Workloads that were deleted since. `noted`: what the process
@@ -567,7 +646,7 @@ class HistoryRecorder:
         self._is_reading = True
         # Of those without a finalizer, the ones that still exist are recorded again.
         self._released = {uid for uid in self._deletable() if uid not in known}
-        lost_before = noted.deleted + max(0, noted.released - len(self._released))
+        lost_before = self._lost_before(known, noted)
         live = {each.metadata.uid for each in self._workloads.unordered() if variants.parent_of(each) is None}
         self._records = {uid: record for uid, record in known.items() if uid in live or uid in self._missed}
         for last, seen in self._missed.values():
@@ -587,13 +666,26 @@ class HistoryRecorder:
             log.warning("%d records of deleted Workloads were not stored when the manager before ended", lost_before)
             self._count_gaps(lost_before)
         self._missed.clear()
+        self._over_at_first.clear()
+        self._noted_before = self._present_at_start = None
+
+    def _lost_before(self, known: Mapping[str, WorkloadRecord], noted: RecordsAtRisk) -> int:
+        """How many records are lost of those that are noted: not of Workloads that still exist, nor of those whose
+        deletion was seen here, as a standby for example. Both are recorded now."""
+        seen = self._missed.keys() - known.keys()
+        deleted, released = noted
+        if self._left != NOTHING_AT_RISK and noted == self._left:  # by this process, when it led before
+            deleted -= len(seen & self._left_deleted)
+            released -= len(seen & self._left_released)
+        else:
+            released -= len(seen & self._over_at_first)
+        return max(0, deleted) + max(0, released - len(self._released))
 
     def _deletable(self) -> Iterator[str]:
         """The UIDs of present Workloads that our finalizer does not hold, or not for long."""
         for each in self._workloads.unordered():
             is_held = labels.RESOURCE_IN_USE_FINALIZER in each.metadata.finalizers
-            is_over = each.metadata.deletion_timestamp is not None or states.is_finished(each)
-            if variants.parent_of(each) is None and (is_over or not is_held):
+            if variants.parent_of(each) is None and (_is_over(each) or not is_held):
                 yield each.metadata.uid
 
     async def _observe_all(self) -> None:
@@ -724,6 +816,8 @@ class HistoryRecorder:
         """Save what is left, and release the file for the next leader."""
         is_read, rows = self._store is not None, list(self._unsaved.values())
         troubles = list(self._unsaved_troubles.values())
+        unopened, self._unopened = self._unopened, None
+        left, self._noted_before, self._present_at_start = self._noted_before, None, None
         self._is_reading, self._store = False, None
         self.opened.clear()
         self._problem = "this manager is not the leader"
@@ -736,11 +830,16 @@ class HistoryRecorder:
         deleted, self._deleted = self._deleted, set()
         released, self._released = self._released, set()
 
+        stored: set[str] = set()
+
         def finish() -> None:
             store, self._file = self._file, None
+            if unopened is not None:
+                with closing(unopened), suppress(HistoryStoreError):
+                    unopened.note_risk(left_now)
+                return
             if store is None:
                 return
-            stored: set[str] = set()
             try:
                 if is_read:
                     _save_in_parts(store, rows, troubles, stored)
@@ -752,7 +851,14 @@ class HistoryRecorder:
                     if is_read:
                         store.note_risk(RecordsAtRisk(len(deleted - stored), len(released - stored)))
 
+        before = left or NOTHING_AT_RISK
+        left_now = RecordsAtRisk(before.deleted + len(deleted), before.released + len(released))
         done, _ = await asyncio.wait([asyncio.ensure_future(self._work(finish))], timeout=COMMIT_SECONDS)
+        if left is None or left != self._left:  # otherwise what it noted before is still in the file
+            self._left_deleted = self._left_released = frozenset()
+        self._left = RecordsAtRisk(before.deleted + len(deleted - stored), before.released + len(released - stored))
+        self._left_deleted |= deleted - stored
+        self._left_released |= released - stored
         if not done:
             log.error("%d records are not stored: the disk does not answer", len(rows))
 
@@ -796,6 +902,11 @@ def _learned(store: HistoryStore) -> RunTimes:
     for record in store.ask(lambda one: one.runs(RUNS_LEARNED)):
         found.learn(record)
     return found
+
+
+def _is_over(workload: kueue.Workload) -> bool:
+    """Whether a Workload has finished, or is being deleted: our finalizer does not hold it, or not for long."""
+    return workload.metadata.deletion_timestamp is not None or states.is_finished(workload)
 
 
 def _owner_uids(workload: kueue.Workload) -> tuple[str, ...]:

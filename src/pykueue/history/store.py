@@ -194,6 +194,35 @@ class ForeignStoreError(HistoryStoreError):
 _MAGIC: Final = b"SQLite format 3\0"
 
 
+class RiskNote:
+    """The file of the lock of a history that cannot be opened: this process keeps the lock, and the numbers of records
+    that would be lost if it were killed. Raises HistoryStoreError where no history was used before, or another process
+    uses it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lock, is_new = _take_lock(path)
+        self._lock: int | None = lock
+        if is_new:
+            with suppress(OSError):
+                os.unlink(_lock_path(path))
+            self.close()
+            raise HistoryStoreError(f"{path}: was not used as a history before")
+        # What the process that used the file before could not store.
+        self.noted_before = _read_note(lock)
+
+    def note_risk(self, risk: RecordsAtRisk) -> None:
+        """Keep the numbers, as an open store does."""
+        if self._lock is not None:
+            with _reported(self._path):
+                _write_note(self._lock, risk)
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
 class HistoryStore:
     """The records of one cluster in one file. Calls come one at a time, and may block."""
 

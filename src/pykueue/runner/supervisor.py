@@ -40,6 +40,9 @@ else:
     import _signal as signal
 
 _LOG_BYTES_MAX: Final = 64 * 1024 * 1024
+# How much output is kept in memory while the log cannot be written, and how often that is tried again.
+_LOG_BYTES_WAITING: Final = 1024 * 1024
+_LOG_AGAIN_SECONDS: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
 # How long pipes are read after the process has ended: its descendants may still hold them.
 _DRAIN_SECONDS: Final = 0.5
@@ -90,16 +93,18 @@ def main(folder: str, attempt: str, lock: str) -> None:
     name = f"pykueue-{os.path.basename(os.path.dirname(folder))}-{os.path.basename(folder)}-{attempt}"
     try:
         ended, is_stopped = _run(launch, log, name, f"{path}.pid")
+        _keep(f"{path}.end", _json(ended), log, is_stopped=is_stopped)
     finally:
         log.close()
-    _keep(f"{path}.end", _json(ended), is_stopped=is_stopped)
 
 
-def _keep(path: str, text: str, *, is_stopped: bool) -> None:
-    """Write how the attempt ended. Where that fails, as on a full disk, it is tried again, so that the exit code is not
-    lost, unless the pod was stopped by force, or is: its deletion waits for this process."""
+def _keep(path: str, text: str, log: _Log, *, is_stopped: bool) -> None:
+    """Write the rest of the log, and how the attempt ended. Where the latter fails, as on a full disk, both are tried
+    again, so that the exit code is not lost, unless the pod was stopped by force, or is: its deletion waits for this
+    process."""
     signal.signal(signal.SIGUSR1, lambda *_: os._exit(1))
     while True:
+        log.write()
         try:
             _write(path, text)
             return
@@ -243,6 +248,9 @@ def _follow(
         pause = max(left, 0.0)
         if code is None:
             pause = min(tree.look_seconds if tree is not None else _SIGN_SECONDS, _SIGN_SECONDS)
+            if log.is_waiting:
+                pause = min(pause, _LOG_AGAIN_SECONDS)
+                log.write()
             if time.monotonic() - signed >= _SIGN_SECONDS:
                 signed = time.monotonic()
                 with _Suppressed(OSError):
@@ -493,31 +501,61 @@ class _Log:
     def __init__(self, path: str) -> None:
         self._path = path
         self._file = self._opened()
+        # What could not be written yet, as on a full disk. The first may be written in part.
+        self._waiting: list[bytes] = []
+        self._left_out = 0  # bytes of entries that are left out behind the first
 
     def _opened(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
     def add(self, stream: bytes, text: bytes) -> None:
-        now = time.time_ns()
-        seconds, fraction = divmod(now, 1_000_000_000)
-        head = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)).encode() + b".%09dZ %s " % (fraction, stream)
+        head = _head(stream)
         *lines, rest = text.split(b"\n")
         written = b"".join(head + b"F " + line + b"\n" for line in lines)
         if rest:
             written += head + b"P " + rest + b"\n"
-        # On a full disk, lines are lost; the process continues.
+        if len(self._waiting) > 1 and len(self._waiting[-1]) < _READ_BYTES:
+            self._waiting[-1] += written  # few and long, however short the lines are
+        else:
+            self._waiting.append(written)
+        self.write()
+        # The process continues: the last output of a job that fails is what is looked for, so the oldest is left out.
+        while len(self._waiting) > 2 and sum(map(len, self._waiting)) > _LOG_BYTES_WAITING:
+            self._left_out += len(self._waiting.pop(1))
+
+    def write(self) -> None:
+        """Write what waits. Where that fails, the rest waits for the next time."""
         with _Suppressed(OSError):
-            while written:
-                written = written[os.write(self._file, written) :]
-            if os.fstat(self._file).st_size > _LOG_BYTES_MAX:
-                with _Suppressed(FileNotFoundError):  # it was rotated before, and could not be created again
-                    os.replace(self._path, f"{self._path}.old")
-                rotated, self._file = self._file, self._opened()
-                os.close(rotated)
+            while self._waiting:
+                self._write_first()
+                if self._left_out:
+                    self._waiting.insert(0, _head(b"stderr") + b"F [pykueue: about %d KiB of output are left out here:"
+                                         b" the log could not be written]\n" % -(-self._left_out // 1024))  # fmt: skip
+                    self._left_out = 0
+
+    def _write_first(self) -> None:
+        while self._waiting[0]:
+            self._waiting[0] = self._waiting[0][os.write(self._file, self._waiting[0]) :]
+        del self._waiting[0]
+        if os.fstat(self._file).st_size > _LOG_BYTES_MAX:
+            with _Suppressed(FileNotFoundError):  # it was rotated before, and could not be created again
+                os.replace(self._path, f"{self._path}.old")
+            rotated, self._file = self._file, self._opened()
+            os.close(rotated)
 
     def close(self) -> None:
         with _Suppressed(OSError):
             os.close(self._file)
+
+
+def _head(stream: bytes) -> bytes:
+    """The begin of an entry."""
+    seconds, fraction = divmod(time.time_ns(), 1_000_000_000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)).encode() + b".%09dZ %s " % (fraction, stream)
 
 
 if __name__ == "__main__":

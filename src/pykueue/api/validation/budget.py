@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,20 +10,24 @@ from kubemachinery import quantity, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
 from pykueue.api.budget import BudgetPer
-from pykueue.api.validation import field_error, quotas
+from pykueue.api.validation import field_error, metadata, quotas
 from pykueue.api.validation.gates import ValidationGates
 
 # More than all the processors of the world in a year; larger numbers are slips.
 _HOURS_MAX: Final = quantity.parse("1e18")
 _UNSPENT_MAX: Final = 100
 _TOTAL: Final = "total"
+_NAMES_OF_LOCAL_QUEUE: Final = re.compile("[^/]+/[^/]+")
 
 
 def validate_create(tree: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     spec = unstructured.mapping(tree.get("spec"))
     known = set()
     for i, amount in unstructured.entries(spec, "amounts"):
-        known.add(unstructured.text(amount.get("resource")))
+        resource = unstructured.text(amount.get("resource"))
+        known.add(resource)
+        # The same rule as for coveredResources: no ClusterQueue can have another name, so that nothing would count.
+        yield from metadata.label_name(resource, f"spec.amounts[{i}].resource")
         yield from _hours(amount.get("hours"), f"spec.amounts[{i}].hours")
     per = unstructured.text(spec.get("per"))
     for i, override in unstructured.entries(spec, "overrides"):
@@ -56,7 +61,7 @@ def _hours(value: object, path: str) -> Iterator[FieldError]:
 
 def _group(group: str, per: str, path: str) -> Iterator[FieldError]:
     """The group has the form of the groups of `spec.per`."""
-    if per == BudgetPer.LOCAL_QUEUE and len([part for part in group.split("/") if part]) != 2:
+    if per == BudgetPer.LOCAL_QUEUE and not _NAMES_OF_LOCAL_QUEUE.fullmatch(group):
         yield field_error.invalid(path, group, "must be NAMESPACE/LOCALQUEUE, because spec.per is LocalQueue")
     elif per in (BudgetPer.CLUSTER_QUEUE, BudgetPer.NAMESPACE) and "/" in group:
         yield field_error.invalid(path, group, f"must be the name of a {per}, because spec.per is {per}")

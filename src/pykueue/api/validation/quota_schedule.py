@@ -9,7 +9,7 @@ from kubemachinery import meta, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.meta import Nanoseconds, TimeError
 from kubemachinery.unstructured import Tree
-from pykueue.api.validation import field_error, quotas
+from pykueue.api.validation import field_error, metadata, quotas
 from pykueue.api.validation.gates import ValidationGates
 
 _NOT_NEGATIVE = ("nominalQuota", "borrowingLimit", "lendingLimit")
@@ -55,6 +55,7 @@ def _targets(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         for j, flavor in unstructured.entries(target, "flavors"):
             for k, resource in unstructured.entries(flavor, "resources"):
                 path = f"spec.targets[{i}].flavors[{j}].resources[{k}]"
+                yield from metadata.label_name(unstructured.text(resource.get("name")), f"{path}.name")
                 for name in _NOT_NEGATIVE:
                     yield from quotas.not_negative(resource.get(name), f"{path}.{name}")
                 if resource.get("change") is not None and quotas.amount(resource["change"]) is None:
