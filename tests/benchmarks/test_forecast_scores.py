@@ -130,6 +130,22 @@ def test_days_are_those_of_a_queue_with_one_seed() -> None:
     assert together.p90_range == (1.0, 1.0)
 
 
+def test_by_times_each_time_of_a_queue_weighs_the_same() -> None:
+    # At every third hour ten forecasts, all of which start at once; at the others one, which never starts.
+    rows = [row(hour, None if hour % 3 else 0) for hour in range(600) for _ in range(1 if hour % 3 else 10)]
+    figures, _small = forecast.judged(rows[:600])
+    assert (figures.scored, figures.times) == (300, 75)
+    assert figures.p90 == figures.p50 == pytest.approx(250 / 300)
+    assert figures.p90_times == figures.p50_times == pytest.approx(25 / 75)
+    for low, high in (figures.p90_times_range, figures.p50_times_range):
+        assert 0.3 <= low <= 1 / 3 <= high <= 0.4
+    # Two ClusterQueues that are forecast together have times of their own.
+    both = [msgspec.structs.replace(each, queue=queue) for queue in ("a", "b") for each in rows[:600]]
+    together, _small = (each for each in forecast.judged(both) if each.seed == each.queue == "all")
+    assert (together.scored, together.times) == (600, 150)
+    assert together.p90_times == pytest.approx(1 / 3)
+
+
 def test_a_table_has_a_line_for_each_size_of_a_world(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = tmp_path / "scores.jsonl"
     rows = [row(number, HOUR, seed=seed) for seed in (1, 2) for number in range(96)]
@@ -140,7 +156,10 @@ def test_a_table_has_a_line_for_each_size_of_a_world(tmp_path: Path, capsys: pyt
     figures = "96 | 4 | 1.00 | 1.00 | 1.00 to 1.00 |"
     assert lines[2].startswith(f"| strict | 1, 2 | all | {figures}")
     assert lines[3].startswith(f"| | | small | {figures}")
-    assert lines[4].startswith("| world | queue |")
+    assert lines[4].startswith("| world | jobs |")
+    assert lines[6].startswith("| strict | all | 96 | 96 | 1.00 | 1.00 to 1.00 |")
+    assert lines[7].startswith("| | small | 96 | 96 | 1.00 |")
+    assert lines[8].startswith("| world | queue |")
 
 
 def test_a_share_outside_its_aim_is_beyond_chance_if_its_whole_range_is() -> None:
