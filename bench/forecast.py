@@ -717,13 +717,14 @@ def _holds(attempt: ProjectedAttempt, now: Nanoseconds) -> bool:
     return attempt.reserved <= now and (attempt.released is None or attempt.released > now)
 
 
-def probed(probes: Probes, past: int, days: int, every: float) -> list[SavedForecast]:
-    """The forecasts of one world, and its starts."""
+def probed(probes: Probes, past: int, days: int, every: float) -> Iterator[list[SavedForecast]]:
+    """The forecasts of one world, and its starts: those of each time as soon as they are made."""
     at = past
     while at < past + (days - 0.5) * DAY:
+        before = len(probes.found)
         probes.probe(NOW + int(at) * SECOND)
+        yield probes.found[before:]
         at += int(every * 3600)
-    return probes.found
 
 
 def scored(found: Iterable[SavedForecast]) -> list[Score]:
@@ -931,11 +932,11 @@ def _forecasts(chosen: argparse.Namespace) -> list[SavedForecast]:
         return [each for each in every if each.world in names or each.world not in generated]
     found: list[SavedForecast] = []
     for probes in _probes(chosen, [kind for kind in WORLDS if kind.name in names]):
-        rows = probed(probes, PAST, chosen.days, chosen.every)
-        found += rows
-        if chosen.save is not None:  # world by world, so that a run that is stopped is not lost
-            with chosen.save.open("ab") as file:
-                file.writelines(msgspec.json.encode(each) + b"\n" for each in rows)
+        for rows in probed(probes, PAST, chosen.days, chosen.every):
+            found += rows
+            if chosen.save is not None:  # time by time, so that a run that is stopped is not lost
+                with chosen.save.open("ab") as file:
+                    file.writelines(msgspec.json.encode(each) + b"\n" for each in rows)
     return found
 
 

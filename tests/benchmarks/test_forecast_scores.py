@@ -218,6 +218,26 @@ def test_run_times_are_those_of_records_that_have_ended() -> None:
     assert 7000 <= probes.found[0].p50 <= 7300
 
 
+def test_forecasts_are_saved_time_by_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = lined_up({**{number * 900: 600 for number in range(10)}, 9000: 7200, 9001: 600, 10_000: 600})
+    probes = Probes(truth, SchedulingPolicy(), 1, 4, "")
+    times = forecast.probed(probes, 9120, 1, 1)
+    # A run that is stopped after its first time has the forecast of that.
+    first, second = next(times), next(times)
+    assert [[each.made for each in rows] for rows in (first, second)] == [[9120], [9120 + HOUR]]
+    assert probes.found == [*first, *second]
+    assert not any(times)
+    monkeypatch.setattr(forecast, "PAST", forecast.DAY)
+    saved = tmp_path / "scores.jsonl"
+    assert forecast.main(["--pending=0", "--worlds=strict", "--days=1", "--every=3", f"--save={saved}"]) == 0
+    made = capsys.readouterr().out
+    assert len({json.loads(line)["made"] for line in saved.read_text().splitlines()}) > 1
+    assert forecast.main([f"--saved={saved}"]) == 0
+    assert capsys.readouterr().out == made
+
+
 def test_the_place_in_the_queue_counts_higher_priorities_first() -> None:
     truth = lined_up({**{number * 900: 600 for number in range(10)}, 9000: 7200, 9001: 600, 9002: 600})
     last = truth.arrivals[-1]
