@@ -30,7 +30,8 @@ one more of the shares that are outside of their aim.
 the run times that estimates give them. Rules of estimates are compared so in a minute or two for a trace.
 
 Workloads that wait at the same time start late together, so many forecasts may be few observations. The range of a P90
-is that of nine in ten repetitions with as many days, drawn with replacement from those of the world. The shares are
+is that of nine in ten repetitions with as many days, drawn with replacement from those of the world; where all starts
+are covered, or none, what as many days show at that confidence. The shares are
 given once more by times, where each time at which a ClusterQueue has forecasts weighs the same, however many it has.
 """
 
@@ -838,9 +839,17 @@ def _figures(world: str, seed: str, queue: str, size: str, queues: Sequence[list
 
 def resampled(days: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The range of the mean share that is covered, of forecasts or of times, in nine of ten repetitions with days drawn
-    with replacement."""
+    with replacement.
+
+    Where all of it is covered, or none, each repetition would be the same, however few days there are. Then the range
+    ends at the share at which so many independent days are alike with a chance of one in twenty."""
     rng = random.Random(1)
     sums = [(sum(day), len(day)) for day in days]
+    alike = 0.05 ** (1 / len(days))
+    if all(covered == count for covered, count in sums):
+        return alike, 1.0
+    if not any(covered for covered, _ in sums):
+        return 0.0, 1.0 - alike
     shares = []
     for _ in range(REPETITIONS):
         drawn = rng.choices(sums, k=len(sums))

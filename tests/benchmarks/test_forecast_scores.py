@@ -120,14 +120,28 @@ def test_the_range_of_a_figure_follows_from_its_days() -> None:
     lowest, highest = forecast.resampled([[number % 2 == 0] for number in range(40)])
     assert 0.35 <= lowest <= 0.40
     assert 0.60 <= highest <= 0.65
-    assert forecast.resampled([[True]]) == (1.0, 1.0)
+
+
+def test_a_range_is_wide_where_few_days_are_alike() -> None:
+    # One day shows hardly more than that the share is not 0, and seven that it is 0.65: 0.65 ** 7 is 0.05.
+    assert forecast.resampled([[True] * 9]) == pytest.approx((0.05, 1.0))
+    assert forecast.resampled([[True, True]] * 7) == pytest.approx((0.65, 1.0), abs=0.01)
+    assert forecast.resampled([[0.0]] * 7) == pytest.approx((0.0, 0.35), abs=0.01)
+
+    def found(days: int) -> list[str]:
+        rows = list(forecast.judged([row(24 * day, HOUR) for day in range(2 * days)]))
+        return [line for line in forecast.misses(rows) if "| all |" in line and "| P90 |" in line]
+
+    # P90 covers all starts of seven days, which 0.95 does, too, in most cases; and of 80 days, which it hardly does.
+    assert found(7) == ["| strict | q | all | 7 | P90 | 1.000 | 0.65 to 1.00 | no |"]
+    assert found(80) == ["| strict | q | all | 80 | P90 | 1.000 | 0.96 to 1.00 | yes |"]
 
 
 def test_days_are_those_of_a_queue_with_one_seed() -> None:
     rows = [row(number, HOUR, seed=seed) for seed in (1, 2) for number in range(96)]
     one, *_, together, _small = forecast.judged(rows)
     assert (one.days, together.days) == (2, 4)
-    assert together.p90_range == (1.0, 1.0)
+    assert together.p90_range == pytest.approx((0.47, 1.0), abs=0.01)
 
 
 def test_by_times_each_time_of_a_queue_weighs_the_same() -> None:
@@ -153,11 +167,11 @@ def test_a_table_has_a_line_for_each_size_of_a_world(tmp_path: Path, capsys: pyt
     assert forecast.main([f"--saved={saved}", "--markdown"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") == 13
-    figures = "96 | 4 | 1.00 | 1.00 | 1.00 to 1.00 |"
+    figures = "96 | 4 | 1.00 | 1.00 | 0.47 to 1.00 |"
     assert lines[2].startswith(f"| strict | 1, 2 | all | {figures}")
     assert lines[3].startswith(f"| | | small | {figures}")
     assert lines[4].startswith("| world | jobs |")
-    assert lines[6].startswith("| strict | all | 96 | 96 | 1.00 | 1.00 to 1.00 |")
+    assert lines[6].startswith("| strict | all | 96 | 96 | 1.00 | 0.47 to 1.00 |")
     assert lines[7].startswith("| | small | 96 | 96 | 1.00 |")
     assert lines[8].startswith("| world | queue |")
 
