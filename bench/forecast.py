@@ -23,14 +23,16 @@ that those of generated worlds are drawn from. No estimate that is learned from 
 
 `--save` writes every forecast before its correction and its start to a file, one JSON object in a line. `--saved` reads
 such files instead of running worlds, and applies the present correction to them: rules of correction are compared so,
-on the same forecasts and in seconds. `--markdown` prints the figures of each world again, as a table of a document, and
-another one of the shares that are outside of their aim.
+on the same forecasts and in seconds. `--markdown` prints the figures of each world again, as tables of a document, and
+one more of the shares that are outside of their aim.
 
 `--lengths` runs nothing ahead: it compares what the Workloads that exist at a time still take, each and together, with
 the run times that estimates give them. Rules of estimates are compared so in a minute or two for a trace.
 
 Workloads that wait at the same time start late together, so many forecasts may be few observations. The range of a P90
-is that of nine in ten repetitions with as many days, drawn with replacement from those of the world.
+is that of nine in ten repetitions with as many days, drawn with replacement from those of the world; where all starts
+are covered, or none, what as many days show at that confidence. The shares are
+given once more by times, where each time at which a ClusterQueue has forecasts weighs the same, however many it has.
 """
 
 from __future__ import annotations
@@ -220,6 +222,12 @@ class CalibrationFigures:
     days: int = 0
     p90_range: tuple[float, float] = (0.0, 0.0)
     p50_range: tuple[float, float] = (0.0, 0.0)
+    # At how many times of a ClusterQueue the forecasts were made, and the means of the shares of each of these times.
+    times: int = 0
+    p90_times: float = 0.0
+    p50_times: float = 0.0
+    p90_times_range: tuple[float, float] = (0.0, 0.0)
+    p50_times_range: tuple[float, float] = (0.0, 0.0)
     # The mean quantile loss of the logarithm of the wait, after the correction.
     p90_loss: float = 0.0
 
@@ -249,7 +257,8 @@ class SavedForecast(msgspec.Struct, frozen=True):
 @dataclass
 class Score:
     size: str
-    day: int
+    # When the forecast was made, in seconds after the beginning of the world.
+    made: int
     covered_raw: bool
     covered: bool
     covered_p50: bool
@@ -709,13 +718,14 @@ def _holds(attempt: ProjectedAttempt, now: Nanoseconds) -> bool:
     return attempt.reserved <= now and (attempt.released is None or attempt.released > now)
 
 
-def probed(probes: Probes, past: int, days: int, every: float) -> list[SavedForecast]:
-    """The forecasts of one world, and its starts."""
+def probed(probes: Probes, past: int, days: int, every: float) -> Iterator[list[SavedForecast]]:
+    """The forecasts of one world, and its starts: those of each time as soon as they are made."""
     at = past
     while at < past + (days - 0.5) * DAY:
+        before = len(probes.found)
         probes.probe(NOW + int(at) * SECOND)
+        yield probes.found[before:]
         at += int(every * 3600)
-    return probes.found
 
 
 def scored(found: Iterable[SavedForecast]) -> list[Score]:
@@ -750,7 +760,7 @@ def _score(each: SavedForecast, correction: Correction) -> Score:
     p90 = forecast.HORIZON if shown.p90 is None else shown.p90
     return Score(
         each.size,
-        each.made // DAY,
+        each.made,
         wait <= each.p90 * SECOND,
         wait <= p90,
         wait <= p50,
@@ -793,9 +803,15 @@ def _figures(world: str, seed: str, queue: str, size: str, queues: Sequence[list
     scores = [each for one in queues for each in one]
     single = [statistics.fmean(each.covered for each in one) for one in queues if len(one) >= SINGLE]
     days: dict[tuple[int, int], list[Score]] = defaultdict(list)
+    # By day: the scores of each of its times.
+    times: dict[tuple[int, int], list[list[Score]]] = defaultdict(list)
     for number, one in enumerate(queues):
-        for each in one:
-            days[number, each.day].append(each)
+        for made, moment in itertools.groupby(one, key=lambda each: each.made):
+            together = list(moment)
+            days[number, made // DAY] += together
+            times[number, made // DAY].append(together)
+    p90_times = [[statistics.fmean(each.covered for each in made) for made in day] for day in times.values()]
+    p50_times = [[statistics.fmean(each.covered_p50 for each in made) for made in day] for day in times.values()]
     return CalibrationFigures(
         world,
         seed,
@@ -812,14 +828,28 @@ def _figures(world: str, seed: str, queue: str, size: str, queues: Sequence[list
         len(days),
         resampled([[each.covered for each in day] for day in days.values()]),
         resampled([[each.covered_p50 for each in day] for day in days.values()]),
+        sum(map(len, p90_times)),
+        statistics.fmean(itertools.chain(*p90_times)),
+        statistics.fmean(itertools.chain(*p50_times)),
+        resampled(p90_times),
+        resampled(p50_times),
         statistics.fmean(each.p90_loss for each in scores),
     )
 
 
-def resampled(days: Sequence[Sequence[bool]]) -> tuple[float, float]:
-    """The range of the share that is covered, in nine of ten repetitions with days drawn with replacement."""
+def resampled(days: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The range of the mean share that is covered, of forecasts or of times, in nine of ten repetitions with days drawn
+    with replacement.
+
+    Where all of it is covered, or none, each repetition would be the same, however few days there are. Then the range
+    ends at the share at which so many independent days are alike with a chance of one in twenty."""
     rng = random.Random(1)
     sums = [(sum(day), len(day)) for day in days]
+    alike = 0.05 ** (1 / len(days))
+    if all(covered == count for covered, count in sums):
+        return alike, 1.0
+    if not any(covered for covered, _ in sums):
+        return 0.0, 1.0 - alike
     shares = []
     for _ in range(REPETITIONS):
         drawn = rng.choices(sums, k=len(sums))
@@ -862,6 +892,7 @@ def main(arguments: list[str]) -> int:
     rows = list(_print_figures(judged(_forecasts(chosen))))
     if chosen.markdown:
         print("\n" + "\n".join(table(rows)))
+        print("\n" + "\n".join(table_by_times(rows)))
         print("\n" + "\n".join(misses(rows)))
     if chosen.json is not None:
         figures = {"speed": [asdict(each) for each in speed], "calibration": [asdict(row) for row in rows]}
@@ -910,11 +941,11 @@ def _forecasts(chosen: argparse.Namespace) -> list[SavedForecast]:
         return [each for each in every if each.world in names or each.world not in generated]
     found: list[SavedForecast] = []
     for probes in _probes(chosen, [kind for kind in WORLDS if kind.name in names]):
-        rows = probed(probes, PAST, chosen.days, chosen.every)
-        found += rows
-        if chosen.save is not None:  # world by world, so that a run that is stopped is not lost
-            with chosen.save.open("ab") as file:
-                file.writelines(msgspec.json.encode(each) + b"\n" for each in rows)
+        for rows in probed(probes, PAST, chosen.days, chosen.every):
+            found += rows
+            if chosen.save is not None:  # time by time, so that a run that is stopped is not lost
+                with chosen.save.open("ab") as file:
+                    file.writelines(msgspec.json.encode(each) + b"\n" for each in rows)
     return found
 
 
@@ -934,7 +965,7 @@ def _print_figures(rows: Iterable[CalibrationFigures]) -> Iterator[CalibrationFi
     print(
         f"\n{'world':<12} {'seed':>5} {'queue':<14} {'size':<6} {'n':>5}"
         f" {'P90 raw':>8} {'P90':>6} {'P50':>6} {'raw':>8} {'error':>8} {'baseline':>9} {'days':>5} {'range':>11}"
-        f" {'loss P90':>9} {'single':>11}"
+        f" {'times':>6} {'P90':>6} {'P50':>6} {'loss P90':>9} {'single':>11}"
     )
     for row in rows:
         covered = f"{row.p90_raw:>8.2f} {row.p90:>6.2f} {row.p50:>6.2f}"
@@ -942,7 +973,9 @@ def _print_figures(rows: Iterable[CalibrationFigures]) -> Iterator[CalibrationFi
         where = f"{row.world:<12} {row.seed:>5} {row.queue:<14} {row.size:<6}"
         days = f"{row.days:>5} {_range(row.p90_range, ' - '):>11}"
         single = f"{_range(row.p90_single, ' - '):>11}"
-        print(f"{where} {row.scored:>5} {covered} {errors} {days} {row.p90_loss:>9.3f} {single}".rstrip(), flush=True)
+        times = f"{row.times:>6} {row.p90_times:>6.2f} {row.p50_times:>6.2f}"
+        line = f"{where} {row.scored:>5} {covered} {errors} {days} {times} {row.p90_loss:>9.3f} {single}"
+        print(line.rstrip(), flush=True)
         yield row
 
 
@@ -958,7 +991,7 @@ def misses(rows: Sequence[CalibrationFigures]) -> Iterator[str]:
             if not aim[0] <= share <= aim[1]:
                 is_sure = spread[1] < aim[0] or spread[0] > aim[1]
                 cells = (row.world, row.queue, row.size, str(row.days), name, f"{share:.3f}", _range(spread, " to "))
-                yield "|" + "".join(f" {cell} |" for cell in (*cells, "yes" if is_sure else "no"))
+                yield _cells((*cells, "yes" if is_sure else "no"))
 
 
 def _judged_rows(rows: Sequence[CalibrationFigures]) -> Iterator[CalibrationFigures]:
@@ -986,7 +1019,22 @@ def table(rows: Sequence[CalibrationFigures]) -> Iterator[str]:
             covered = f"{row.p90_raw:.2f}", f"{row.p90:.2f}", _range(row.p90_range, " to "), f"{row.p50:.2f}"
             errors = (f"{each:.0f}" for each in (row.error_raw_minutes, row.error_minutes, row.baseline_error_minutes))
             cells = (*names, row.size, str(row.scored), str(row.days), *covered, *errors)
-            yield "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+            yield _cells(cells)
+
+
+def table_by_times(rows: Sequence[CalibrationFigures]) -> Iterator[str]:
+    """The lines of a Markdown table: the shares that are covered, where each time of a ClusterQueue weighs the same."""
+    yield "| world | jobs | forecasts | times | P90 | range | P50 | range |"
+    yield "| --- " * 8 + "|"
+    for row in _judged_rows(rows):
+        name = row.queue if row.seed == "all" and row.queue != "all" else row.world
+        p90 = f"{row.p90_times:.2f}", _range(row.p90_times_range, " to ")
+        p50 = f"{row.p50_times:.2f}", _range(row.p50_times_range, " to ")
+        yield _cells((name if row.size == "all" else "", row.size, str(row.scored), str(row.times), *p90, *p50))
+
+
+def _cells(cells: Iterable[str]) -> str:
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
 
 
 if __name__ == "__main__":

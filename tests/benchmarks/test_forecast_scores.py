@@ -120,14 +120,44 @@ def test_the_range_of_a_figure_follows_from_its_days() -> None:
     lowest, highest = forecast.resampled([[number % 2 == 0] for number in range(40)])
     assert 0.35 <= lowest <= 0.40
     assert 0.60 <= highest <= 0.65
-    assert forecast.resampled([[True]]) == (1.0, 1.0)
+
+
+def test_a_range_is_wide_where_few_days_are_alike() -> None:
+    # One day shows hardly more than that the share is not 0, and seven that it is 0.65: 0.65 ** 7 is 0.05.
+    assert forecast.resampled([[True] * 9]) == pytest.approx((0.05, 1.0))
+    assert forecast.resampled([[True, True]] * 7) == pytest.approx((0.65, 1.0), abs=0.01)
+    assert forecast.resampled([[0.0]] * 7) == pytest.approx((0.0, 0.35), abs=0.01)
+
+    def found(days: int) -> list[str]:
+        rows = list(forecast.judged([row(24 * day, HOUR) for day in range(2 * days)]))
+        return [line for line in forecast.misses(rows) if "| all |" in line and "| P90 |" in line]
+
+    # P90 covers all starts of seven days, which 0.95 does, too, in most cases; and of 80 days, which it hardly does.
+    assert found(7) == ["| strict | q | all | 7 | P90 | 1.000 | 0.65 to 1.00 | no |"]
+    assert found(80) == ["| strict | q | all | 80 | P90 | 1.000 | 0.96 to 1.00 | yes |"]
 
 
 def test_days_are_those_of_a_queue_with_one_seed() -> None:
     rows = [row(number, HOUR, seed=seed) for seed in (1, 2) for number in range(96)]
     one, *_, together, _small = forecast.judged(rows)
     assert (one.days, together.days) == (2, 4)
-    assert together.p90_range == (1.0, 1.0)
+    assert together.p90_range == pytest.approx((0.47, 1.0), abs=0.01)
+
+
+def test_by_times_each_time_of_a_queue_weighs_the_same() -> None:
+    # At every third hour ten forecasts, all of which start at once; at the others one, which never starts.
+    rows = [row(hour, None if hour % 3 else 0) for hour in range(600) for _ in range(1 if hour % 3 else 10)]
+    figures, _small = forecast.judged(rows[:600])
+    assert (figures.scored, figures.times) == (300, 75)
+    assert figures.p90 == figures.p50 == pytest.approx(250 / 300)
+    assert figures.p90_times == figures.p50_times == pytest.approx(25 / 75)
+    for low, high in (figures.p90_times_range, figures.p50_times_range):
+        assert 0.3 <= low <= 1 / 3 <= high <= 0.4
+    # Two ClusterQueues that are forecast together have times of their own.
+    both = [msgspec.structs.replace(each, queue=queue) for queue in ("a", "b") for each in rows[:600]]
+    together, _small = (each for each in forecast.judged(both) if each.seed == each.queue == "all")
+    assert (together.scored, together.times) == (600, 150)
+    assert together.p90_times == pytest.approx(1 / 3)
 
 
 def test_a_table_has_a_line_for_each_size_of_a_world(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,10 +167,13 @@ def test_a_table_has_a_line_for_each_size_of_a_world(tmp_path: Path, capsys: pyt
     assert forecast.main([f"--saved={saved}", "--markdown"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") == 13
-    figures = "96 | 4 | 1.00 | 1.00 | 1.00 to 1.00 |"
+    figures = "96 | 4 | 1.00 | 1.00 | 0.47 to 1.00 |"
     assert lines[2].startswith(f"| strict | 1, 2 | all | {figures}")
     assert lines[3].startswith(f"| | | small | {figures}")
-    assert lines[4].startswith("| world | queue |")
+    assert lines[4].startswith("| world | jobs |")
+    assert lines[6].startswith("| strict | all | 96 | 96 | 1.00 | 0.47 to 1.00 |")
+    assert lines[7].startswith("| | small | 96 | 96 | 1.00 |")
+    assert lines[8].startswith("| world | queue |")
 
 
 def test_a_share_outside_its_aim_is_beyond_chance_if_its_whole_range_is() -> None:
@@ -197,6 +230,26 @@ def test_run_times_are_those_of_records_that_have_ended() -> None:
     probes = Probes(truth, SchedulingPolicy(), 1, 4, "runs")
     probes.probe(NOW + 9120 * SECOND)
     assert 7000 <= probes.found[0].p50 <= 7300
+
+
+def test_forecasts_are_saved_time_by_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = lined_up({**{number * 900: 600 for number in range(10)}, 9000: 7200, 9001: 600, 10_000: 600})
+    probes = Probes(truth, SchedulingPolicy(), 1, 4, "")
+    times = forecast.probed(probes, 9120, 1, 1)
+    # A run that is stopped after its first time has the forecast of that.
+    first, second = next(times), next(times)
+    assert [[each.made for each in rows] for rows in (first, second)] == [[9120], [9120 + HOUR]]
+    assert probes.found == [*first, *second]
+    assert not any(times)
+    monkeypatch.setattr(forecast, "PAST", forecast.DAY)
+    saved = tmp_path / "scores.jsonl"
+    assert forecast.main(["--pending=0", "--worlds=strict", "--days=1", "--every=3", f"--save={saved}"]) == 0
+    made = capsys.readouterr().out
+    assert len({json.loads(line)["made"] for line in saved.read_text().splitlines()}) > 1
+    assert forecast.main([f"--saved={saved}"]) == 0
+    assert capsys.readouterr().out == made
 
 
 def test_the_place_in_the_queue_counts_higher_priorities_first() -> None:
