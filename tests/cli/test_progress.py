@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from collections.abc import Callable
@@ -49,6 +50,18 @@ def test_on_a_terminal_it_is_one_line_that_is_gone_at_the_end(
         until(lambda: "reading ..." in written())
     assert "\n" not in written()
     assert written().endswith("\r\x1b[K")
+
+
+async def test_nothing_is_written_if_the_environment_excludes_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE_OF_LOGS_SECONDS", 0.0)
+    monkeypatch.setenv("PYKUEUE_NO_PROGRESS", "1")
+    with progress.progress() as report, progress.awaiting("waiting"):
+        report("reading")
+        await asyncio.sleep(0.05)
+        report("thinking")
+    assert capsys.readouterr().err == ""
 
 
 def test_quick_work_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:

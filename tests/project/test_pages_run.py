@@ -41,6 +41,7 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     environment.pop("KUBECONFIG", None)
+    environment["PYKUEUE_NO_PROGRESS"] = "1"  # pages show no progress, however slow the machine is
     try:
         _follow(page, tmp_path, environment)
     finally:
