@@ -372,7 +372,7 @@ def migration_page() -> Iterator[str]:
 
 def _decisions() -> Iterator[tuple[str, str, str]]:
     """Number, file and title of each decision page that mentions Kueue: the documented differences."""
-    for page in sorted((Path.cwd() / "docs" / "decisions").glob("0*.md")):
+    for page in sorted((Path(__file__).resolve().parents[1] / "docs" / "decisions").glob("0*.md")):
         text = page.read_text(encoding="utf-8")
         if "Kueue" in text:
             yield page.name[:4], page.name, text.splitlines()[0].removeprefix("# ")

@@ -74,7 +74,7 @@ def awaiting(what: str) -> Iterator[None]:
 def aside(text: str) -> None:
     """Print a line on stderr that remains when the progress line is removed."""
     _wipe()
-    _print(text)
+    to_stderr(text)
 
 
 def cleaned(text: str) -> str:
@@ -91,15 +91,15 @@ def _patience_seconds() -> float:
 def _show(doing: str) -> None:
     if doing:
         is_terminal = sys.stderr.isatty()
-        _print(f"\r\x1b[K{doing} ..." if is_terminal else doing, nl=not is_terminal)
+        to_stderr(f"\r\x1b[K{doing} ..." if is_terminal else doing, nl=not is_terminal)
 
 
 def _wipe() -> None:
     if sys.stderr.isatty():
-        _print("\r\x1b[K", nl=False)
+        to_stderr("\r\x1b[K", nl=False)
 
 
-def _print(text: str, *, nl: bool = True) -> None:
+def to_stderr(text: str, *, nl: bool = True) -> None:
     """Print to stderr. If its reader is gone (`2>&1 | head`), this text and all later ones are discarded, and the
     command or the server continues: nothing depends on them."""
     try:

@@ -29,7 +29,7 @@ from pykueue.cli.configuration_options import (
     log_notices,
 )
 from pykueue.cli.log_options import LoggingOptions, log_options
-from pykueue.cli.progress import aside
+from pykueue.cli.progress import to_stderr
 
 if TYPE_CHECKING:
     from kubeserver.serve import ServerSettings, Serving
@@ -207,7 +207,7 @@ async def _serve(
         await process.run_until(stop, _manage(serving, configured, history, starving_after))
         if processes is not None and processes.running and settings.durability is not Durability.MEMORY:
             running = wording.counted(processes.running, "process continues", "processes continue")
-            aside(f"{running}; the next `pykueue up` adopts what still runs")
+            to_stderr(f"{running}; the next `pykueue up` adopts what still runs")
 
 
 async def _manage(serving: Serving, configured: Settings, history: HistoryOptions | None, starving_after: int) -> None:
@@ -222,7 +222,7 @@ async def _manage(serving: Serving, configured: Settings, history: HistoryOption
         process.tune_garbage_collector()
         # The link contains a token: it is printed to a terminal, and not to a log file.
         token = f"#token={serving.credentials.view_token}" if sys.stderr.isatty() else ""
-        aside(f"dashboard at {serving.url}/dashboard/{token}")
+        to_stderr(f"dashboard at {serving.url}/dashboard/{token}")
         await asyncio.Event().wait()
 
 
@@ -248,4 +248,4 @@ def _greet(serving: Serving, settings: ServerSettings, runner: str) -> None:
         lines.append("without this KUBECONFIG, pykueue and kubectl use ~/.kube/config")
     if settings.host not in LOOPBACK:
         lines.append(f"listening on {settings.host}: every machine that reaches it can attempt to connect")
-    aside("\n".join(lines))
+    to_stderr("\n".join(lines))
