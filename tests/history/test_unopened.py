@@ -145,7 +145,7 @@ async def test_losses_of_the_manager_before_stay_noted_while_the_file_cannot_be_
                 await made.submit(name, 5)
                 await asyncio.sleep(40)
                 await remove(made, name)
-                assert gaps(manager) == 0, "not counted before the losses can be told apart"
+                assert gaps(manager) == 0, "not counted before the losses of both can be distinguished"
     async with made.manager() as manager:
         assert gaps(manager) == 3 + 2 + 2
 

@@ -55,6 +55,7 @@ async def _print_kept(client: ApiClient, namespace: str, name: str, tail: int | 
     """Print the kept log of a deleted job, the last one of this NAME or TYPE/NAME. Returns whether there is one."""
     from kubemachinery.client import errors
     from pykueue.client import job_history, pod_logs, queued_job
+    from pykueue.history import records
 
     type_, _, short = name.rpartition("/")
     row = queued_job.row_named(type_)
@@ -64,7 +65,7 @@ async def _print_kept(client: ApiClient, namespace: str, name: str, tail: int | 
             record
             async for record in job_history.records(client, wanted)
             # Jobs of several kinds may have had this name.
-            if row is None or record.job_kind == f"{row.kind.kind.lower()}.{row.kind.group}".rstrip(".")
+            if row is None or record.job_kind == records.job_kind(row.kind.kind, row.kind.group)
         ]
     except (UsageError, errors.ApiError):
         return False

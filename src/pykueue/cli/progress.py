@@ -15,7 +15,7 @@ import click
 # Operations that take longer than this report progress: early on a terminal, later in a log.
 _PATIENCE_SECONDS: Final = 2.0
 _PATIENCE_OF_LOGS_SECONDS: Final = 30.0
-# With this environment variable, for output that is compared or mailed, none does.
+# If this environment variable is set, no operation reports progress: for output that is compared or mailed.
 _NO_PROGRESS: Final = "PYKUEUE_NO_PROGRESS"
 _YEAR_SECONDS: Final = 365 * 86_400.0
 

@@ -35,10 +35,12 @@ def whole_number(given: object, name: str, least: int) -> int:
 
 
 def objects(given: Sequence[object]) -> tuple[Mapping[str, Any], ...]:
+    found: list[Mapping[str, Any]] = []
     for one in given:
         if not isinstance(one, Mapping):
             raise UsageError(f"an object must be a mapping, as of a manifest, not {one!r}")
-    return tuple(one for one in given if isinstance(one, Mapping))
+        found.append(one)
+    return tuple(found)
 
 
 def environment(given: object) -> Mapping[str, Any]:

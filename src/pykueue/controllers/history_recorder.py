@@ -637,8 +637,9 @@ class HistoryRecorder:
 
     def _before_this_process(self, keeper: HistoryStore | RiskNote) -> RecordsAtRisk:
         """What the process before this one had noted. This one may have added to it since."""
-        is_own = self._noted_before is not None and keeper.noted_before == self._noted
-        return self._noted_before if is_own and self._noted_before is not None else keeper.noted_before
+        if self._noted_before is not None and keeper.noted_before == self._noted:
+            return self._noted_before
+        return keeper.noted_before
 
     def _begin(self, known: dict[str, WorkloadRecord], noted: RecordsAtRisk) -> None:
         """Go on from the stored records, with the ends of Workloads that were deleted since. `noted`: what the process
@@ -831,6 +832,8 @@ class HistoryRecorder:
         released, self._released = self._released, set()
 
         stored: set[str] = set()
+        before = left or NOTHING_AT_RISK
+        left_now = RecordsAtRisk(before.deleted + len(deleted), before.released + len(released))
 
         def finish() -> None:
             store, self._file = self._file, None
@@ -851,8 +854,6 @@ class HistoryRecorder:
                     if is_read:
                         store.note_risk(RecordsAtRisk(len(deleted - stored), len(released - stored)))
 
-        before = left or NOTHING_AT_RISK
-        left_now = RecordsAtRisk(before.deleted + len(deleted), before.released + len(released))
         done, _ = await asyncio.wait([asyncio.ensure_future(self._work(finish))], timeout=COMMIT_SECONDS)
         if left is None or left != self._left:  # otherwise what it noted before is still in the file
             self._left_deleted = self._left_released = frozenset()

@@ -358,6 +358,11 @@ def _pods(workload: kueue.Workload) -> int:
     return sum(pod_set.count for pod_set in workload.spec.pod_sets)
 
 
+def job_kind(kind: str, group: str) -> str:
+    """How records name a kind of jobs, such as `job.batch`; `pod` is in no group."""
+    return f"{kind.lower()}.{group}" if group else kind.lower()
+
+
 def _begin(workload: kueue.Workload, seen: Seconds) -> WorkloadRecord:
     metadata = workload.metadata
     # Of a group of pods none is the job: its name is that of the group, which is that of the Workload.
@@ -368,7 +373,7 @@ def _begin(workload: kueue.Workload, seen: Seconds) -> WorkloadRecord:
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
-        job_kind="" if shown is None else f"{shown.kind.lower()}.{group}" if group else shown.kind.lower(),
+        job_kind=job_kind(shown.kind, group) if shown is not None else "",
         job_name=owner.name if owner is not None else metadata.name if shown is not None else "",
         job_uid=shown.uid if shown is not None else "",
         pods=_pods(workload),

@@ -533,8 +533,8 @@ class _Log:
             while self._waiting:
                 self._write_first()
                 if self._left_out:
-                    self._waiting.insert(0, _head(b"stderr") + b"F [pykueue: about %d KiB of output are left out here:"
-                                         b" the log could not be written]\n" % -(-self._left_out // 1024))  # fmt: skip
+                    note = b"F [pykueue: about %d KiB of output are left out here: the log could not be written]\n"
+                    self._waiting.insert(0, _head(b"stderr") + note % -(-self._left_out // 1024))
                     self._left_out = 0
 
     def _write_first(self) -> None:
@@ -553,7 +553,7 @@ class _Log:
 
 
 def _head(stream: bytes) -> bytes:
-    """The begin of an entry."""
+    """The beginning of an entry: its time and stream."""
     seconds, fraction = divmod(time.time_ns(), 1_000_000_000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)).encode() + b".%09dZ %s " % (fraction, stream)
 

@@ -46,7 +46,7 @@ class TopologyCache:
         # Per flavor with a tree, the nodes that changed since the tree was used.
         self._changed: dict[str, dict[str, None]] = {}
         self._what_ifs: list[tuple[Capacity, int, Figure, int]] = []
-        # Per flavor, UID and pod set, what has been searched a placement for in this cycle.
+        # Flavor, UID of the Workload and pod set of each search for a placement in this cycle.
         self._weighed: set[tuple[str, str, str]] = set()
 
     # Permanent changes, from watched objects.
